@@ -1,0 +1,1 @@
+//! Embedding rows by byte range: row layout, shared row cache, verified rows.

@@ -1,0 +1,1 @@
+//! A memory-mapped BPE tokenizer: vocabulary and merges as flat tables, no JSON at start.

@@ -1,0 +1,1 @@
+//! Decoder-only language models on candle: hidden states in, hidden states out.

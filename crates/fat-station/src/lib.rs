@@ -1,0 +1,1 @@
+//! The inference node: starts a language model on a few hundred embedding rows.

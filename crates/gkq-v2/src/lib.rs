@@ -1,0 +1,1 @@
+//! The knot container (GKQ version 2): bytes in, views and byte ranges out.

@@ -1,0 +1,1 @@
+//! Byte ranges over HTTP, files and memory: planned, pinned to one object version, metered.

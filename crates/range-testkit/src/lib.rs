@@ -1,0 +1,1 @@
+//! Test servers for range transports: raw-TCP fault scripts, request log, and the link proxy.

@@ -1,0 +1,193 @@
+//! The one error type of this crate; each variant is a meaning with its facts. It carries no
+//! exit codes and no colours: those belong to the binary (`main.rs`).
+
+use std::path::{Path, PathBuf};
+
+/// What went wrong while packing, inspecting, verifying or serving.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("cannot {action} `{}`", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The operation, as a verb: `open`, `read`, `rename`.
+        action: &'static str,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A file does not keep to its format.
+    #[error("{}: {part}: expected {expected}, found {found}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The part of it: `header`, ``tensor `a.b` ``, `metadata key`.
+        part: String,
+        /// What the format asks for.
+        expected: String,
+        /// What the file holds.
+        found: String,
+    },
+    /// A file keeps to its format but asks for something this program does not have.
+    #[error("{}: {part}: `{found}` is not supported (supported: {supported})", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What the value is: `architecture`, `dtype of tensor ...`, `tokenizer model`.
+        part: String,
+        /// The value.
+        found: String,
+        /// The values that would do.
+        supported: String,
+    },
+    /// The source is neither a Hugging Face directory nor a GGUF file.
+    #[error("`{}` is no checkpoint: {reason}", path.display())]
+    NoCheckpoint {
+        /// The path that was given.
+        path: PathBuf,
+        /// Which condition failed.
+        reason: String,
+    },
+    /// A shard named by the index is not there.
+    #[error("{}: shard `{shard}` is missing (it should hold {tensors} tensors, the first is `{first_tensor}`)", index.display())]
+    MissingShard {
+        /// The index file.
+        index: PathBuf,
+        /// The shard's name.
+        shard: String,
+        /// How many tensors the index places there.
+        tensors: usize,
+        /// One of them.
+        first_tensor: String,
+    },
+    /// A shard's name leaves the checkpoint's directory.
+    #[error("{}: shard path `{shard}` leaves the checkpoint's directory: expected a plain file name", index.display())]
+    ShardPath {
+        /// The index file.
+        index: PathBuf,
+        /// The name as the index gives it.
+        shard: String,
+    },
+    /// The index places a tensor in a shard that does not hold it.
+    #[error("{}: tensor `{tensor}` is not in shard `{shard}`", index.display())]
+    AbsentTensor {
+        /// The index file.
+        index: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The shard that should hold it.
+        shard: String,
+    },
+    /// A tensor the model needs is nowhere in the checkpoint.
+    #[error("{}: tensor `{tensor}` is missing", path.display())]
+    MissingTensor {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor, by its Hugging Face name.
+        tensor: String,
+    },
+    /// The tokenizer has ids that the vocabulary matrix has no row for.
+    #[error("the tokenizer is wider than the matrix: {tokens} token ids, but `{tensor}` has {rows} rows")]
+    TokenizerTooWide {
+        /// One more than the largest token id.
+        tokens: u64,
+        /// Rows of the matrix.
+        rows: u64,
+        /// The matrix.
+        tensor: String,
+    },
+    /// A value does not fit the dtype that was asked for.
+    #[error("tensor `{tensor}`: value {value} at row {row}, column {column} overflows {dtype}")]
+    ConversionOverflow {
+        /// The tensor.
+        tensor: String,
+        /// Row of the value.
+        row: u64,
+        /// Column of the value.
+        column: u64,
+        /// The value.
+        value: f32,
+        /// The dtype that was asked for.
+        dtype: &'static str,
+    },
+    /// A tensor holds NaN or an infinity where finite numbers are needed.
+    #[error("tensor `{tensor}`: value {value} at row {row}, column {column} is not finite")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Row of the value.
+        row: u64,
+        /// Column of the value.
+        column: u64,
+        /// The value.
+        value: f32,
+    },
+    /// A request that the given checkpoint cannot serve.
+    #[error("{option}: {reason}")]
+    Option {
+        /// The option, as on the command line.
+        option: &'static str,
+        /// Why it cannot be done here.
+        reason: String,
+    },
+    /// The server could not take its address.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address as given.
+        address: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The certificate and key do not make a TLS server.
+    #[error("TLS from `{}` and `{}`: {reason}", cert.display(), key.display())]
+    Tls {
+        /// The certificate file.
+        cert: PathBuf,
+        /// The key file.
+        key: PathBuf,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// The work was interrupted by a signal; nothing half-written stays.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// An I/O error with its path; for `map_err`.
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { path, action, source }
+    }
+
+    /// A defect in a file.
+    pub(crate) fn malformed(
+        path: &Path,
+        part: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self::Malformed {
+            path: path.to_path_buf(),
+            part: part.into(),
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+
+    /// A value this program does not know.
+    pub(crate) fn unsupported(
+        path: &Path,
+        part: impl Into<String>,
+        found: impl Into<String>,
+        supported: impl Into<String>,
+    ) -> Self {
+        Self::Unsupported {
+            path: path.to_path_buf(),
+            part: part.into(),
+            found: found.into(),
+            supported: supported.into(),
+        }
+    }
+}

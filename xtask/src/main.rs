@@ -1,2 +1,65 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks, one file each: `cargo xtask <task>`. Nothing here is shipped, and nothing here links the
+//! product's crates: a task starts the binaries, like a user.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a task runner talks to the terminal: results on stdout, progress on stderr"
+)]
+
+mod bandwidth_report;
+mod bench;
+mod child;
+mod demo;
+mod e2e;
+mod fuzz;
+mod models;
+mod origin;
+mod repository;
+mod station;
+mod synthetic;
+mod test;
+mod tidy;
+mod workload;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer tasks of the fat-station workspace")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// The main job on a real model: pack, serve behind a thin link, answer from a cold node.
+    Demo(demo::Arguments),
+    /// Every check and every test: format, lints, documentation, tidy, unit and integration tests.
+    Test,
+    /// Acceptance: cold columnar runs against dense runs, bytes against the origin's own log.
+    E2e(e2e::Arguments),
+    /// Measures what the workloads move and writes docs/COLUMNAR_BANDWIDTH_REPORT.md.
+    BandwidthReport(bandwidth_report::Arguments),
+    /// Checks crate arrows, file heads and lengths, and format pages against their layout files.
+    Tidy,
+    /// Speed, as ratios in one run: row lookup, products, decode beside a packaged llama.cpp.
+    Bench(bench::Arguments),
+    /// Runs the fuzz target of the knot reader for a bounded time.
+    Fuzz(fuzz::Arguments),
+    /// Fetches the real models and tokenizers into .models/.
+    Models,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().task {
+        Task::Demo(arguments) => demo::run(&arguments),
+        Task::Test => test::run(),
+        Task::E2e(arguments) => e2e::run(&arguments),
+        Task::BandwidthReport(arguments) => bandwidth_report::run(&arguments),
+        Task::Tidy => tidy::run(),
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Models => models::fetch_all(),
+    }
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask e2e`: acceptance. Each case runs a cold station against an origin in another process and compares
+//! it with a dense run of the same knot: tokens and logits bit for bit, bytes with the origin's own log.
+
+mod case;
+mod gates;
+mod model;
+mod results;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use crate::repository;
+use crate::workload::WORKLOADS;
+use case::Case;
+use model::ModelUnderTest;
+use results::Results;
+
+/// Tokens decoded in each case.
+pub(crate) const DECODED_TOKENS: usize = 64;
+
+/// Flags of the task.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Every model on `qa_short` and `long_context` only.
+    #[arg(long, conflicts_with = "quick")]
+    ci: bool,
+    /// A generated toy model only: no download, a few seconds.
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object on stdout instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Also writes the JSON object to a file.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// A Hugging Face directory or GGUF of yours instead of the built-in models.
+    #[arg(long)]
+    model_dir: Option<PathBuf>,
+}
+
+/// Runs every case, prints the results, and fails if a gate does not hold.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    repository::build_binaries()?;
+    let models = models(arguments)?;
+    let mut cases: Vec<Case> = Vec::new();
+    for source in models {
+        let model = source.prepare()?;
+        for workload in WORKLOADS.iter().filter(|workload| !arguments.ci || workload.in_ci) {
+            eprintln!("e2e: {} {} {}", model.name(), model.row_dtype(), workload.name);
+            cases.push(case::run(&model, *workload)?);
+        }
+    }
+    let failures: Vec<String> = cases.iter().flat_map(gates::failures).collect();
+    let results = Results::new(cases)?;
+    if let Some(path) = &arguments.out {
+        std::fs::write(path, results.to_json()? + "\n")?;
+    }
+    if arguments.json {
+        println!("{}", results.to_json()?);
+    } else {
+        print!("{}", results.to_table());
+    }
+    ensure!(failures.is_empty(), "{} gates do not hold:\n  {}", failures.len(), failures.join("\n  "));
+    eprintln!("e2e: every gate holds");
+    Ok(())
+}
+
+fn models(arguments: &Arguments) -> Result<Vec<ModelUnderTest>> {
+    if let Some(dir) = &arguments.model_dir {
+        return Ok(vec![ModelUnderTest::given(dir)]);
+    }
+    if arguments.quick {
+        return Ok(vec![ModelUnderTest::tiny()]);
+    }
+    Ok(vec![
+        ModelUnderTest::smollm2(),
+        ModelUnderTest::gemma3(),
+        ModelUnderTest::qwen_geometry(model::RowDtype::Bf16),
+        ModelUnderTest::qwen_geometry(model::RowDtype::F32),
+    ])
+}

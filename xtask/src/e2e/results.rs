@@ -1,0 +1,67 @@
+//! The results as one JSON object and as a table for people.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::case::Case;
+use crate::synthetic;
+use crate::workload::WORKLOADS;
+use crate::{repository, workload};
+
+/// Everything that a reader needs to run the same again.
+#[derive(Serialize)]
+pub(super) struct Results {
+    commit: String,
+    synthetic_weights_seed: u64,
+    workload_blake3: Vec<WorkloadDigest>,
+    cases: Vec<Case>,
+}
+
+#[derive(Serialize)]
+struct WorkloadDigest {
+    file: String,
+    blake3: String,
+}
+
+impl Results {
+    pub(super) fn new(cases: Vec<Case>) -> Result<Self> {
+        let mut workload_blake3 = Vec::new();
+        for path in WORKLOADS.iter().map(|workload| workload.path()).chain([workload::dir().join("continuation.txt")]) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            workload_blake3.push(WorkloadDigest { file, blake3: blake3::hash(&std::fs::read(&path)?).to_string() });
+        }
+        Ok(Self { commit: repository::commit()?, synthetic_weights_seed: synthetic::SEED, workload_blake3, cases })
+    }
+
+    pub(super) fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    pub(super) fn to_table(&self) -> String {
+        let mut table = String::from(
+            "model                  rows  workload         prompt distinct  row bytes  path bytes   full table requests waves equal\n",
+        );
+        for case in &self.cases {
+            let equal = case.tokens_equal_dense && case.logits_bitwise_equal && case.client_bytes_equal_origin_log;
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                table,
+                "{:<22} {:<5} {:<16} {:>6} {:>8} {:>10} {:>11} {:>12} {:>8} {:>5} {}",
+                case.model,
+                case.row_dtype,
+                case.workload,
+                case.prompt_tokens,
+                case.distinct_rows,
+                case.embedding_bytes_received,
+                case.path_bytes_received,
+                case.full_table_bytes,
+                case.requests,
+                case.request_waves,
+                if equal { "yes" } else { "NO" },
+            );
+        }
+        table
+    }
+}

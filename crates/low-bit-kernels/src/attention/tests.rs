@@ -1,0 +1,281 @@
+//! Attention against a plain f64 oracle, and its independence of the call it is part of.
+
+use super::{Attention, AttentionShape, KeyValues, attend};
+use crate::{Error, InstructionSet};
+use proptest::prelude::*;
+
+fn noise(seed: u32, len: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1_u32 << 23) as f32 - 1.0
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+fn run(
+    set: InstructionSet,
+    shape: &AttentionShape,
+    q: &[f32],
+    cache: KeyValues<'_>,
+    start: usize,
+) -> Vec<f32> {
+    let mut out = vec![f32::NAN; q.len()];
+    Attention {
+        shape,
+        cache,
+        start_position: start,
+        instruction_set: set,
+    }
+    .run(q, &mut out)
+    .expect("good shapes");
+    out
+}
+
+/// The definition, in f64.
+fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_>, start: usize) -> Vec<f64> {
+    let AttentionShape {
+        heads,
+        kv_heads,
+        head_dim,
+        capacity,
+        ..
+    } = *shape;
+    let mut out = Vec::new();
+    for (index, q) in q.chunks(head_dim).enumerate() {
+        let (position, head) = (start + index / heads, index % heads);
+        let at = |p: usize, i: usize| ((head * kv_heads / heads) * capacity + p) * head_dim + i;
+        let seen: Vec<usize> = (0..=position)
+            .filter(|p| shape.window.is_none_or(|window| position - p < window))
+            .collect();
+        let scores: Vec<f64> = seen
+            .iter()
+            .map(|&p| {
+                let dot: f64 = (0..head_dim)
+                    .map(|i| f64::from(q[i]) * f64::from(cache.keys[at(p, i)]))
+                    .sum();
+                let score = dot * f64::from(shape.scale);
+                shape.soft_cap.map_or(score, |cap| {
+                    f64::from(cap) * (score / f64::from(cap)).tanh()
+                })
+            })
+            .collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        out.extend((0..head_dim).map(|i| {
+            let terms = seen
+                .iter()
+                .zip(&weights)
+                .map(|(&p, weight)| weight * f64::from(cache.values[at(p, i)]));
+            terms.sum::<f64>() / sum
+        }));
+    }
+    out
+}
+
+prop_compose! {
+    fn shapes()(
+        kv_heads in 1_usize..4, group in 1_usize..4, head_dim in prop_oneof![1_usize..40, Just(64), Just(80), Just(256)],
+        capacity in 1_usize..70, window in proptest::option::of(1_usize..40), scale in 0.01_f32..3.0,
+        soft_cap in proptest::option::of(0.5_f32..50.0),
+    ) -> AttentionShape {
+        AttentionShape { heads: kv_heads * group, kv_heads, head_dim, capacity, window, scale, soft_cap }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Values are averages of numbers in -1..1; f32 scores of magnitude up to 3 * 256 move weights
+    /// by up to 1e-4 relative.
+    #[test]
+    fn agrees_with_the_definition(shape in shapes(), seed in any::<u32>(), percent in 0_usize..100) {
+        let start = shape.capacity * percent / 100;
+        let tokens = shape.capacity - start;
+        let cache_len = shape.kv_heads * shape.capacity * shape.head_dim;
+        let (keys, values) = (noise(seed, cache_len), noise(seed ^ 1, cache_len));
+        let q = noise(seed ^ 2, tokens * shape.heads * shape.head_dim);
+        let cache = KeyValues { keys: &keys, values: &values };
+        let expected = oracle(&shape, &q, cache, start);
+        for set in InstructionSet::ALL.into_iter().filter(|set| set.is_available()) {
+            let found = run(set, &shape, &q, cache, start);
+            for (found, expected) in found.iter().zip(&expected) {
+                prop_assert!((f64::from(*found) - expected).abs() < 2e-4, "{set}: {found} instead of {expected}");
+            }
+        }
+    }
+
+    /// All queries at once, one by one, on one thread and on several: the same bits.
+    #[test]
+    fn a_query_does_not_feel_the_others(shape in shapes(), seed in any::<u32>()) {
+        let cache_len = shape.kv_heads * shape.capacity * shape.head_dim;
+        let (keys, values) = (noise(seed, cache_len), noise(seed ^ 1, cache_len));
+        let row = shape.heads * shape.head_dim;
+        let q = noise(seed ^ 2, shape.capacity * row);
+        let cache = KeyValues { keys: &keys, values: &values };
+        for set in InstructionSet::ALL.into_iter().filter(|set| set.is_available()) {
+            let together = run(set, &shape, &q, cache, 0);
+            for threads in [1, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+                let pooled = pool.install(|| run(set, &shape, &q, cache, 0));
+                prop_assert!(same_bits(&pooled, &together), "{set}, {threads} threads");
+            }
+            for (position, (q, together)) in q.chunks(row).zip(together.chunks(row)).enumerate() {
+                prop_assert!(same_bits(&run(set, &shape, q, cache, position), together), "{set}, query {position}");
+            }
+        }
+    }
+}
+
+fn same_bits(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+#[test]
+fn positions_outside_the_window_and_after_the_query_are_not_read() {
+    let shape = AttentionShape {
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        capacity: 10,
+        window: Some(3),
+        scale: 1.0,
+        soft_cap: None,
+    };
+    let (mut keys, mut values) = (noise(1, 80), noise(2, 80));
+    let q = noise(3, 16);
+    let clean = run(
+        InstructionSet::current(),
+        &shape,
+        &q,
+        KeyValues {
+            keys: &keys,
+            values: &values,
+        },
+        5,
+    );
+    for position in [0, 2, 6, 9] {
+        keys[position * 8..position * 8 + 8].fill(f32::NAN);
+        values[position * 8..position * 8 + 8].fill(f32::NAN);
+    }
+    let poisoned = run(
+        InstructionSet::current(),
+        &shape,
+        &q,
+        KeyValues {
+            keys: &keys,
+            values: &values,
+        },
+        5,
+    );
+    assert!(same_bits(&clean, &poisoned));
+}
+
+const GOOD: AttentionShape = AttentionShape {
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 8,
+    capacity: 4,
+    window: None,
+    scale: 1.0,
+    soft_cap: None,
+};
+
+/// `tokens` queries of a good length, against a cache of the given length.
+fn call(
+    shape: AttentionShape,
+    tokens: usize,
+    start: usize,
+    cache_len: usize,
+) -> Result<(), String> {
+    let (q, mut out) = (vec![0.0; tokens * 32], vec![0.0; tokens * 32]);
+    let cache = vec![0.0; cache_len];
+    let cache = KeyValues {
+        keys: &cache,
+        values: &cache,
+    };
+    attend(&shape, &q, cache, start, &mut out).map_err(|error| error.to_string())
+}
+
+#[test]
+fn positions_beyond_the_capacity_are_refused() {
+    assert_eq!(call(GOOD, 4, 0, 64), Ok(()));
+    assert_eq!(call(GOOD, 0, 4, 64), Ok(()));
+    let text = "attention shape: end position is 5, expected at most the cache's capacity";
+    assert_eq!(call(GOOD, 2, 3, 64), Err(text.to_owned()));
+    assert!(call(GOOD, 1, usize::MAX, 64).is_err());
+}
+
+#[test]
+fn contradictory_shapes_are_refused_by_name() {
+    assert_eq!(
+        call(GOOD, 1, 0, 63),
+        Err("keys (values) is 63 long, expected 64".to_owned())
+    );
+    assert!(
+        call(
+            AttentionShape {
+                kv_heads: 3,
+                ..GOOD
+            },
+            1,
+            0,
+            64
+        )
+        .is_err()
+    );
+    assert!(
+        call(
+            AttentionShape {
+                kv_heads: 0,
+                ..GOOD
+            },
+            1,
+            0,
+            64
+        )
+        .is_err()
+    );
+    assert!(
+        call(
+            AttentionShape {
+                head_dim: 0,
+                ..GOOD
+            },
+            1,
+            0,
+            64
+        )
+        .is_err()
+    );
+    assert!(
+        call(
+            AttentionShape {
+                window: Some(0),
+                ..GOOD
+            },
+            1,
+            0,
+            64
+        )
+        .is_err()
+    );
+    let (q, mut out, cache) = ([0.0; 33], [0.0; 32], [0.0; 64]);
+    let refused = attend(
+        &GOOD,
+        &q,
+        KeyValues {
+            keys: &cache,
+            values: &cache,
+        },
+        0,
+        &mut out,
+    );
+    let expected = Error::Length {
+        what: "queries (values)",
+        expected: 32,
+        found: 33,
+    };
+    assert_eq!(refused, Err(expected));
+}

@@ -1,0 +1,54 @@
+//! Reading f16 and bf16 from little-endian bytes without alignment. Widening is exact, so it is a
+//! few integer operations; narrowing, which rounds, is left to the `half` crate.
+
+/// Widens an IEEE half, subnormals, infinities and NaNs included.
+///
+/// Written with selects rather than branches so that loops over it vectorise; `half` asks for the
+/// CPU's features on each call instead.
+#[inline(always)]
+pub(crate) fn f16_to_f32(bits: u16) -> f32 {
+    let sign = (u32::from(bits) & 0x8000) << 16;
+    let magnitude = (u32::from(bits) & 0x7fff) << 13;
+    // Exponent bias 127 - 15 = 112; infinities and NaNs move up by as much again.
+    let normal = magnitude.wrapping_add(112 << 23);
+    let special = magnitude.wrapping_add(224 << 23);
+    // A subnormal m is 2^-14 * m/1024: read it as 2^-14 * (1 + m/1024) and take the one off.
+    let subnormal = f32::from_bits(magnitude | (113 << 23)) - f32::from_bits(113 << 23);
+    let value = if magnitude >= 0x7c00 << 13 {
+        special
+    } else if magnitude < 0x0400 << 13 {
+        subnormal.to_bits()
+    } else {
+        normal
+    };
+    f32::from_bits(sign | value)
+}
+
+/// Widens a bf16.
+#[inline(always)]
+pub(crate) fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The f16 at `bytes[at..at + 2]`, widened.
+#[inline(always)]
+pub(crate) fn read_f16(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::f16_to_f32;
+
+    #[test]
+    fn every_half_widens_as_the_half_crate_does() {
+        for bits in 0..=u16::MAX {
+            let expected = half::f16::from_bits(bits).to_f32();
+            let found = f16_to_f32(bits);
+            assert!(
+                found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()),
+                "{bits:#06x}: {found} instead of {expected}"
+            );
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The weight matrix as callers see it: checked shapes, the cut over rows, the choice of kernels.
+//! Arithmetic lives in `portable.rs` and `simd/`.
+
+use crate::activation::QuantisedActivations;
+use crate::block::with_block_format;
+use crate::dequantise::checked_row_bytes;
+use crate::{Error, InstructionSet, WeightType, portable};
+use bytes::Bytes;
+use rayon::prelude::*;
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Range;
+
+/// Multiply-adds below which a further thread costs more than it saves: about 5 us of work, what
+/// it takes to hand a job to another thread.
+const LEAST_WORK_PER_CHUNK: usize = 1 << 17;
+/// Chunks per thread, so that a thread that was held up does not hold up the rest.
+const CHUNKS_PER_THREAD: usize = 4;
+/// Rows that the fastest kernels take together; chunks are cut at multiples of it.
+const TILE_ROWS: usize = 16;
+
+thread_local! {
+    /// Quantised activations of the last call on this thread, kept for their buffers.
+    static ACTIVATIONS: Cell<QuantisedActivations> = Cell::default();
+}
+
+/// A matrix of `[rows, cols]` weights in stored form.
+#[derive(Clone)]
+pub struct WeightMatrix {
+    weight_type: WeightType,
+    rows: usize,
+    cols: usize,
+    row_bytes: usize,
+    bytes: Bytes,
+    instruction_set: InstructionSet,
+}
+
+/// What a kernel multiplies with.
+pub(crate) enum Activations<'a> {
+    /// `[tokens, cols]` as they came, for floating-point weights.
+    Float {
+        /// The values.
+        values: &'a [f32],
+        /// Columns of a row.
+        cols: usize,
+    },
+    /// Quantised, for block weights.
+    Quantised(&'a QuantisedActivations),
+}
+
+impl WeightMatrix {
+    /// Takes `rows` rows of `cols` weights, row after row without gaps, at any alignment. Nothing
+    /// is copied.
+    ///
+    /// # Errors
+    /// [`Error::Columns`] if a row is empty or not whole blocks, [`Error::TooLarge`] or
+    /// [`Error::Length`] if `bytes` is not exactly the matrix.
+    pub fn new(
+        weight_type: WeightType,
+        rows: usize,
+        cols: usize,
+        bytes: Bytes,
+    ) -> Result<Self, Error> {
+        let row_bytes = checked_row_bytes(weight_type, cols)?;
+        let expected = rows.checked_mul(row_bytes).ok_or(Error::TooLarge {
+            what: "weight matrix",
+            rows,
+            cols,
+        })?;
+        if bytes.len() != expected {
+            return Err(Error::Length {
+                what: "weight matrix (bytes)",
+                expected,
+                found: bytes.len(),
+            });
+        }
+        Ok(Self {
+            weight_type,
+            rows,
+            cols,
+            row_bytes,
+            bytes,
+            instruction_set: InstructionSet::current(),
+        })
+    }
+
+    /// The same matrix, multiplied by the kernels of `instruction_set`: for comparisons and tests.
+    ///
+    /// # Errors
+    /// [`Error::NoInstructionSet`] if this machine lacks it.
+    pub fn with_instruction_set(self, instruction_set: InstructionSet) -> Result<Self, Error> {
+        Ok(Self {
+            instruction_set: instruction_set.require()?,
+            ..self
+        })
+    }
+
+    /// Number of rows (outputs).
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns (inputs).
+    #[must_use]
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// How the weights are stored.
+    #[must_use]
+    pub fn weight_type(&self) -> WeightType {
+        self.weight_type
+    }
+
+    /// The stored bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The kernels that products run on.
+    #[must_use]
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.instruction_set
+    }
+
+    /// `output[t, r]` = row `r` times `activations[t]`, for `activations[tokens, cols]` and
+    /// `output[tokens, rows]`.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if a buffer does not have its shape's length.
+    pub fn matmul(
+        &self,
+        activations: &[f32],
+        tokens: usize,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        self.matmul_rows(0..self.rows, activations, tokens, output)
+    }
+
+    /// As [`matmul`](Self::matmul) for some rows only: `output[tokens, rows.len()]`.
+    ///
+    /// # Errors
+    /// [`Error::RowRange`] if the rows are outside the matrix, [`Error::Length`] if a buffer does
+    /// not have its shape's length.
+    pub fn matmul_rows(
+        &self,
+        rows: Range<usize>,
+        activations: &[f32],
+        tokens: usize,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        if rows.start > rows.end || rows.end > self.rows {
+            return Err(Error::RowRange {
+                range: rows,
+                rows: self.rows,
+            });
+        }
+        expect_length(
+            "activations (values)",
+            (tokens, self.cols),
+            activations.len(),
+        )?;
+        expect_length("output (values)", (tokens, rows.len()), output.len())?;
+        if tokens == 0 || rows.is_empty() {
+            return Ok(());
+        }
+        if self.weight_type.is_float() {
+            self.multiply(
+                rows,
+                &Activations::Float {
+                    values: activations,
+                    cols: self.cols,
+                },
+                output,
+            );
+            return Ok(());
+        }
+        // Taken rather than borrowed: the pool may run another product on this thread while this
+        // one waits for its chunks.
+        let mut quantised = ACTIVATIONS.take();
+        with_block_format!(self.weight_type, F =>
+            portable::quantise::<F>(self.instruction_set, activations, self.cols, &mut quantised), float => ());
+        self.multiply(rows, &Activations::Quantised(&quantised), output);
+        ACTIVATIONS.set(quantised);
+        Ok(())
+    }
+
+    /// Cuts the rows over the threads of the pool.
+    fn multiply(&self, rows: Range<usize>, activations: &Activations<'_>, output: &mut [f32]) {
+        let count = rows.len();
+        let tokens = output.len() / count;
+        let work = count.saturating_mul(self.cols).saturating_mul(tokens);
+        let most = rayon::current_num_threads().saturating_mul(CHUNKS_PER_THREAD);
+        let threads = rayon::current_num_threads();
+        let chunks = if threads == 1 {
+            1
+        } else {
+            (work / LEAST_WORK_PER_CHUNK).clamp(1, most)
+        };
+        let chunk_rows = count.div_ceil(chunks).next_multiple_of(TILE_ROWS);
+        let start = |chunk: usize| rows.start + chunk * chunk_rows;
+        if chunk_rows >= count {
+            let mut outputs: Vec<&mut [f32]> = Vec::new();
+            if tokens == 1 {
+                self.chunk(rows.start, activations, &mut [output]);
+            } else {
+                outputs.extend(output.chunks_exact_mut(count));
+                self.chunk(rows.start, activations, &mut outputs);
+            }
+        } else if tokens == 1 {
+            let pieces = output.par_chunks_mut(chunk_rows).enumerate();
+            pieces.for_each(|(chunk, piece)| self.chunk(start(chunk), activations, &mut [piece]));
+        } else {
+            let mut pieces: Vec<Vec<&mut [f32]>> = Vec::new();
+            pieces.resize_with(count.div_ceil(chunk_rows), || Vec::with_capacity(tokens));
+            for row in output.chunks_exact_mut(count) {
+                for (piece, pieces) in row.chunks_mut(chunk_rows).zip(&mut pieces) {
+                    pieces.push(piece);
+                }
+            }
+            let pieces = pieces.par_iter_mut().enumerate();
+            pieces.for_each(|(chunk, pieces)| self.chunk(start(chunk), activations, pieces));
+        }
+    }
+
+    /// Rows from `start` on, as many as each of `outputs` (one per token) is long.
+    fn chunk(&self, start: usize, activations: &Activations<'_>, outputs: &mut [&mut [f32]]) {
+        let count = outputs.first().map_or(0, |output| output.len());
+        let bytes = &self.bytes[start * self.row_bytes..(start + count) * self.row_bytes];
+        match activations {
+            Activations::Float { values, cols } => {
+                portable::float_rows(
+                    self.instruction_set,
+                    (self.weight_type, *cols),
+                    bytes,
+                    values,
+                    outputs,
+                );
+            }
+            Activations::Quantised(activations) => with_block_format!(self.weight_type, F =>
+                portable::quantised_rows::<F>(self.instruction_set, bytes, activations, outputs), float => ()),
+        }
+    }
+}
+
+impl fmt::Debug for WeightMatrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightMatrix")
+            .field("weight_type", &self.weight_type)
+            .field("rows", &self.rows)
+            .field("cols", &self.cols)
+            .field("instruction_set", &self.instruction_set)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks a buffer against its shape.
+pub(crate) fn expect_length(
+    what: &'static str,
+    shape: (usize, usize),
+    found: usize,
+) -> Result<(), Error> {
+    let (rows, cols) = shape;
+    let expected = rows
+        .checked_mul(cols)
+        .ok_or(Error::TooLarge { what, rows, cols })?;
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Error::Length {
+            what,
+            expected,
+            found,
+        })
+    }
+}

@@ -12,8 +12,6 @@ use crate::repository;
 pub(crate) struct Summary {
     pub(crate) prompt_tokens: u64,
     pub(crate) generated_tokens: u64,
-    pub(crate) time_to_first_token_s: f64,
-    pub(crate) total_s: f64,
     pub(crate) embedding: EmbeddingSummary,
     pub(crate) bytes: BytesByKind,
     pub(crate) total_received_bytes: u64,
@@ -39,6 +37,13 @@ pub(crate) struct BytesByKind {
     pub(crate) head: Metered,
     pub(crate) blocks: Metered,
     pub(crate) probe: Metered,
+}
+
+impl BytesByKind {
+    /// Requests that were sent again, of every kind.
+    pub(crate) fn retries(&self) -> u64 {
+        [&self.rows, &self.paths, &self.head, &self.blocks, &self.probe].iter().map(|meter| meter.retries).sum()
+    }
 }
 
 /// One meter.

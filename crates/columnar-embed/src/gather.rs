@@ -1,0 +1,132 @@
+//! One wave of reads: wanted ranges in, their bytes out, through the transport's planner. Knows
+//! neither rows nor hashes; both rows and paths are fetched with it.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use helix_transport::{
+    ByteRange, Error, RangeSource, ReadOptions,
+    plan::{PlanOptions, Span, plan},
+};
+
+use crate::layout::RowLayout;
+
+/// Reads started at once. A source queues what exceeds its own parallelism; this only bounds the
+/// futures of a batch of tens of thousands of rows.
+const MAX_STARTED_READS: usize = 1024;
+
+/// How ranges of one batch may be merged; the cost of a request is the source's own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MergeLimits {
+    pub overfetch_ratio: f64,
+    pub max_span_bytes: u64,
+}
+
+/// What came of one wave.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// For each wanted range, in order, its bytes (a view of its reply) or why there are none.
+    pub pieces: Vec<Result<Bytes, Arc<Error>>>,
+    pub received_bytes: u64,
+    pub requests: u64,
+    pub round_trips: u64,
+}
+
+/// Reads `wanted`, which must be ascending, disjoint and not empty, in as few requests as the
+/// limits allow, all started together. One failed reply fails only the ranges in it.
+pub(crate) async fn gather(
+    source: &dyn RangeSource,
+    wanted: &[ByteRange],
+    limits: MergeLimits,
+    options: &ReadOptions,
+) -> Gathered {
+    let plan = plan(
+        wanted,
+        &PlanOptions {
+            overfetch_ratio: limits.overfetch_ratio,
+            max_span_bytes: limits.max_span_bytes,
+            request_cost_bytes: source.request_cost_bytes(),
+        },
+    );
+    let reads: Vec<_> = plan
+        .spans
+        .iter()
+        .map(|span| read(source, span, options))
+        .collect();
+    let mut replies: Vec<_> = stream::iter(reads)
+        .buffer_unordered(MAX_STARTED_READS)
+        .collect()
+        .await;
+    replies.sort_unstable_by_key(|(span, _)| span.wanted.start);
+
+    let mut gathered = Gathered {
+        requests: replies.len() as u64,
+        ..Gathered::default()
+    };
+    for (span, reply) in replies {
+        let wanted = &plan.wanted[span.wanted.clone()];
+        match reply {
+            Ok(body) => {
+                gathered.received_bytes += body.len() as u64;
+                let pieces = wanted
+                    .iter()
+                    .map(|range| Ok(body.slice(inside(span, *range))));
+                gathered.pieces.extend(pieces);
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                gathered
+                    .pieces
+                    .extend(wanted.iter().map(|_| Err(Arc::clone(&error))));
+            }
+        }
+    }
+    // Asked after the replies: what a source keeps in flight is known once it is connected.
+    let parallelism = source.parallelism().max(1) as u64;
+    gathered.round_trips = gathered.requests.div_ceil(parallelism);
+    gathered
+}
+
+async fn read<'a>(
+    source: &dyn RangeSource,
+    span: &'a Span,
+    options: &ReadOptions,
+) -> (&'a Span, Result<Bytes, Error>) {
+    let reply = source.read(span.range, options).await.and_then(|body| {
+        // A source promises the whole range; a decorator that breaks the promise must not turn
+        // into a panic or a short row here.
+        let found_bytes = body.len() as u64;
+        if found_bytes == span.range.len() {
+            return Ok(body);
+        }
+        Err(Error::WrongLength {
+            object: source.name().to_owned(),
+            range: span.range,
+            found_bytes,
+        })
+    });
+    (span, reply)
+}
+
+/// Where `range` lies in the body of `span`, which holds it whole.
+fn inside(span: &Span, range: ByteRange) -> Range<usize> {
+    // A body is in memory, so offsets into it fit.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the span's bytes are in memory"
+    )]
+    let at = |offset: u64| (offset - span.range.start) as usize;
+    at(range.start)..at(range.end)
+}
+
+/// Checks that `layout` lies inside `source`, as far as its length is known by now.
+pub(crate) fn check_object(
+    source: &dyn RangeSource,
+    layout: &RowLayout,
+) -> Result<(), crate::Error> {
+    match source.version() {
+        Some(version) => layout.check_object(source.name(), version.len_bytes),
+        None => Ok(()),
+    }
+}

@@ -45,6 +45,8 @@ pub mod validator;
 
 pub use error::{Error, ErrorKind};
 pub use file::FileSource;
+#[cfg(feature = "http")]
+pub use http::{HttpBackend, HttpClient, HttpConfig};
 pub use memory::MemorySource;
 pub use meter::{Meter, MeterSnapshot};
 pub use range::ByteRange;

@@ -1,0 +1,78 @@
+//! [`HttpConfig`], the settings of a client, with their reasons. Per-read choices are
+//! [`ReadOptions`](crate::ReadOptions).
+
+use std::time::Duration;
+
+use crate::Error;
+use crate::retry::RetryPolicy;
+
+/// Settings of an [`HttpClient`](crate::HttpClient).
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    /// HTTP/1.1 connections to one origin at most: 109 rows then take 7 round trips. HTTP/2 uses
+    /// one connection and needs one.
+    pub connections: usize,
+    /// An idle connection older than this is not used again. 15 s stays below the idle limits of
+    /// common servers (nginx 75 s, load balancers 60 s), so that few requests meet a closing socket.
+    pub pool_idle: Duration,
+    /// Name resolution, TCP and TLS handshakes together.
+    pub connect_timeout: Duration,
+    /// From a request's dispatch to the head of its reply, as long as the connection is silent: on
+    /// a thin link the replies to other requests may rightly come first.
+    pub first_byte_timeout: Duration,
+    /// A whole read with [`Patience::Batch`](crate::Patience::Batch), all attempts together.
+    pub batch_timeout: Duration,
+    /// Silence tolerated between two pieces of a body.
+    pub stall_timeout: Duration,
+    /// Redirects followed for one request.
+    pub max_redirects: u32,
+    /// Bounds for repetitions.
+    pub retry: RetryPolicy,
+    /// Speak HTTP/2 on `http://` URLs without asking first. On `https://` ALPN decides.
+    pub http2_prior_knowledge: bool,
+    /// Further trust anchors as PEM, beside the system's (which `SSL_CERT_FILE` and `SSL_CERT_DIR`
+    /// replace).
+    pub extra_roots_pem: Vec<u8>,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            connections: 16,
+            pool_idle: Duration::from_secs(15),
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(2),
+            batch_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(5),
+            max_redirects: 5,
+            retry: RetryPolicy::default(),
+            http2_prior_knowledge: false,
+            extra_roots_pem: Vec::new(),
+        }
+    }
+}
+
+impl HttpConfig {
+    pub(super) fn validate(&self) -> Result<(), Error> {
+        let refuse = |setting, reason: &str| {
+            Err(Error::Setting {
+                setting,
+                reason: reason.to_owned(),
+            })
+        };
+        if self.connections == 0 || self.connections > 1024 {
+            return refuse("connections", "must be 1 to 1024");
+        }
+        for (setting, value) in [
+            ("connect_timeout", self.connect_timeout),
+            ("first_byte_timeout", self.first_byte_timeout),
+            ("batch_timeout", self.batch_timeout),
+            ("stall_timeout", self.stall_timeout),
+        ] {
+            if value.is_zero() {
+                return refuse(setting, "must not be zero");
+            }
+        }
+        Ok(())
+    }
+}

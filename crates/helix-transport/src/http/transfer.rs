@@ -1,0 +1,206 @@
+//! One read from first request to last byte: attempts, resumption, exact length, the total clock.
+//! Pieces leave here in order and carry their offset; nothing is kept, so a transfer of any length
+//! holds one piece at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::exchange::{Body, Target};
+use super::origin::Origin;
+use super::response::{Ask, Extent};
+use crate::error::{Cause, TimeoutPhase};
+use crate::retry::Retries;
+use crate::{ByteRange, Error, Patience, ReadOptions};
+
+/// What a transfer does with the bytes it has handed out when a connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Continuation {
+    /// They are gone to the caller: go on at the next byte.
+    Always,
+    /// The caller still holds them: go on only where a strong tag proves that the next reply is of
+    /// the same object, else begin anew.
+    IfTagged,
+}
+
+/// Bytes at an offset of the object.
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) bytes: Bytes,
+}
+
+/// A read in progress.
+pub(super) struct Transfer<'a> {
+    target: &'a Target,
+    origin: Arc<Origin>,
+    options: &'a ReadOptions,
+    continuation: Continuation,
+    extent: Extent,
+    range: ByteRange,
+    /// Offset of the next byte to hand out.
+    next: u64,
+    body: Option<Body>,
+    retries: Retries,
+    deadline: Option<Instant>,
+    done: bool,
+}
+
+impl<'a> Transfer<'a> {
+    pub(super) fn new(
+        target: &'a Target,
+        ask: Ask,
+        continuation: Continuation,
+        options: &'a ReadOptions,
+    ) -> Result<Self, Error> {
+        let config = target.client.config();
+        let deadline = match options.patience {
+            Patience::Batch => Some(Instant::now() + config.batch_timeout),
+            Patience::Stream => None,
+        };
+        Ok(Self {
+            target,
+            origin: target.origin()?,
+            options,
+            continuation,
+            extent: ask.extent,
+            range: ask.range,
+            next: ask.range.start,
+            body: None,
+            retries: Retries::new(config.retry),
+            deadline,
+            done: ask.range.is_empty(),
+        })
+    }
+
+    /// The next piece, or `None` when the whole range has been handed out.
+    pub(super) async fn piece(&mut self) -> Result<Option<Piece>, Error> {
+        let limit = self.target.client.config().batch_timeout;
+        match self.deadline {
+            None => self.piece_or_retry().await,
+            Some(deadline) => {
+                let piece = tokio::time::timeout_at(deadline, self.piece_or_retry()).await;
+                piece.unwrap_or_else(|_elapsed| Err(self.timeout(TimeoutPhase::Total, limit)))
+            }
+        }
+    }
+
+    async fn piece_or_retry(&mut self) -> Result<Option<Piece>, Error> {
+        loop {
+            let error = match self.attempt().await {
+                Ok(piece) => {
+                    // A row batch has its attempts for the whole read: somebody waits for it.
+                    if self.options.patience == Patience::Stream {
+                        self.retries.progress();
+                    }
+                    return Ok(piece);
+                }
+                Err(error) => error,
+            };
+            self.body = None;
+            if self.continuation == Continuation::IfTagged && !self.is_tagged() {
+                self.next = self.range.start;
+            }
+            let name = &self.target.name;
+            self.retries
+                .wait_after(error, name, &self.origin.budget, self.deadline)
+                .await?;
+            self.options.meter.add_retry();
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Option<Piece>, Error> {
+        if self.done {
+            return Ok(None);
+        }
+        let mut body = match self.body.take() {
+            Some(body) => body,
+            None => self.open().await?,
+        };
+        let rest_bytes = self.range.end - self.next;
+        let Some(bytes) = self.next_of(&mut body).await? else {
+            if rest_bytes == 0 {
+                self.done = true;
+                return Ok(None);
+            }
+            return Err(self.interrupted(None));
+        };
+        let len_bytes = bytes.len() as u64;
+        if len_bytes > rest_bytes {
+            return Err(self.too_long(len_bytes));
+        }
+        if len_bytes == rest_bytes {
+            // The last piece is handed out only when the body has ended behind it.
+            if let Some(extra) = self.next_of(&mut body).await? {
+                return Err(self.too_long(len_bytes + extra.len() as u64));
+            }
+            self.done = true;
+        } else {
+            self.body = Some(body);
+        }
+        let offset = self.next;
+        self.next += len_bytes;
+        Ok(Some(Piece { offset, bytes }))
+    }
+
+    async fn open(&mut self) -> Result<Body, Error> {
+        let rest = ByteRange {
+            start: self.next,
+            end: self.range.end,
+        };
+        let ask = Ask {
+            range: rest,
+            extent: self.extent,
+        };
+        let reply = self.target.exchange(ask, &self.options.meter).await?;
+        if self.extent == Extent::UpTo {
+            // The first reply has told how long the object is.
+            self.range = reply.range;
+            self.extent = Extent::Exact;
+        }
+        Ok(reply.body)
+    }
+
+    async fn next_of(&self, body: &mut Body) -> Result<Option<Bytes>, Error> {
+        let limit = self.target.client.config().stall_timeout;
+        match tokio::time::timeout(limit, body.next()).await {
+            Ok(Ok(piece)) => Ok(piece),
+            Ok(Err(error)) => Err(self.interrupted(Some(Box::new(error)))),
+            Err(_elapsed) => Err(self.timeout(TimeoutPhase::Stall, limit)),
+        }
+    }
+
+    fn is_tagged(&self) -> bool {
+        self.target
+            .pinned
+            .get()
+            .is_some_and(|version| version.etag.is_some())
+    }
+
+    fn interrupted(&self, source: Option<Cause>) -> Error {
+        Error::Interrupted {
+            object: self.target.name.clone(),
+            range: self.range,
+            received_bytes: self.next - self.range.start,
+            source,
+        }
+    }
+
+    fn timeout(&self, phase: TimeoutPhase, limit: Duration) -> Error {
+        Error::Timeout {
+            object: self.target.name.clone(),
+            range: self.range,
+            phase,
+            limit,
+        }
+    }
+
+    fn too_long(&self, len_bytes: u64) -> Error {
+        Error::WrongLength {
+            object: self.target.name.clone(),
+            range: self.range,
+            found_bytes: (self.next - self.range.start).saturating_add(len_bytes),
+        }
+    }
+}

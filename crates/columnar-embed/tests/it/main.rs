@@ -1,1 +1,17 @@
-//! Integration tests of `columnar-embed`.
+//! The store as its users see it: against a model, against sources that fail on purpose, and
+//! against an HTTP origin that keeps a log.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::clone_on_ref_ptr,
+    clippy::panic,
+    reason = "a test may stop at a fault, and its tables fit in memory"
+)]
+
+mod flight;
+mod integrity;
+mod model;
+mod source;
+mod span;
+mod table;

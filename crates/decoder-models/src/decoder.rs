@@ -1,0 +1,174 @@
+//! [`Decoder`]: the stack of layers and the final norm, for every family. Hidden states in, hidden
+//! states out; token ids, embedding and head are not here.
+
+use candle_core::Tensor;
+
+use crate::attention::LayerStep;
+use crate::config::{DecoderConfig, Family};
+use crate::kv_cache::KvCache;
+use crate::layer::{DecoderLayer, layer_prefix};
+use crate::norm::RmsNorm;
+use crate::rope::Rope;
+use crate::slices::check_rows;
+use crate::weights::WeightSource;
+use crate::{Error, gemma3, llama, phi3, qwen2, qwen3};
+
+/// Name of the final norm.
+const FINAL_NORM: &str = "model.norm.weight";
+
+/// A decoder-only model without its embedding and head.
+#[derive(Debug)]
+pub struct Decoder {
+    layers: Vec<Box<dyn DecoderLayer>>,
+    norm: RmsNorm,
+    rope: Rope,
+    rope_local: Option<Rope>,
+    windows: Vec<Option<usize>>,
+    config: DecoderConfig,
+}
+
+impl Decoder {
+    /// Loads all layers and the final norm. Matrices keep the bytes that `source` hands out.
+    ///
+    /// # Errors
+    /// [`Error::TensorMissing`], [`Error::TensorShape`], [`Error::TensorBytes`],
+    /// [`Error::TensorUnexpected`] or [`Error::Kernel`] naming the tensor at fault, and whatever
+    /// `source` itself answers.
+    pub fn load(config: &DecoderConfig, source: &dyn WeightSource) -> Result<Self, Error> {
+        let layers: Result<Vec<_>, Error> = (0..config.num_hidden_layers)
+            .map(|layer| load_layer(config, source, layer))
+            .collect();
+        let rope = |rope| Rope::new(rope, config.rope_layout);
+        Ok(Self {
+            layers: layers?,
+            norm: RmsNorm::load(config, source, FINAL_NORM, config.hidden_size)?,
+            rope: rope(&config.rope),
+            rope_local: (config.rope != config.rope_local).then(|| rope(&config.rope_local)),
+            windows: (0..config.num_hidden_layers)
+                .map(|layer| config.layer_window(layer))
+                .collect(),
+            config: config.clone(),
+        })
+    }
+
+    /// The config it was loaded with.
+    #[must_use]
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// An empty cache for one sequence of at most `capacity` positions (cut to 2^24, where f32
+    /// stops telling positions apart). Memory is taken as the sequence grows.
+    ///
+    /// With LongRoPE the capacity also decides which frequencies the sequence is rotated by, so
+    /// that it is the same answer whether or not it came in pieces: up to
+    /// `original_max_position_embeddings` the short ones, beyond it the long ones. A caller should
+    /// therefore give what the request needs (prompt and tokens to generate), not a round maximum.
+    #[must_use]
+    pub fn new_cache(&self, capacity: usize) -> KvCache {
+        let capacity = capacity.min(crate::config::MAX_CACHE_POSITIONS);
+        KvCache::new(
+            capacity,
+            self.config.num_key_value_heads,
+            self.config.head_dim,
+            &self.windows,
+        )
+    }
+
+    /// Runs `hidden`, `[seq, hidden_size]` f32 embedding rows of the positions from `cache.len()`,
+    /// through all layers and the final norm: `[seq, hidden_size]`. A row's result has the same
+    /// bits whether the sequence comes whole, in chunks or token by token.
+    ///
+    /// Work is spread over the rayon pool this is called in, or the global one.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another shape or type, [`Error::CacheFull`] if the positions don't
+    /// fit, [`Error::CacheMismatch`] if the cache is another decoder's, [`Error::Tensor`] if candle
+    /// or a kernel refuses. The cache is then as it was before.
+    pub fn forward(&self, hidden: &Tensor, cache: &mut KvCache) -> Result<Tensor, Error> {
+        let (hidden, rows) = check_rows(hidden, self.config.hidden_size, "hidden")?;
+        let expected = [
+            self.layers.len(),
+            self.config.num_key_value_heads,
+            self.config.head_dim,
+        ];
+        let found = cache.geometry();
+        if found != expected {
+            return Err(Error::CacheMismatch { expected, found });
+        }
+        cache.check_room(rows)?;
+        // Inside the pool a kernel's parallel loop costs a microsecond; from outside, a thread
+        // switch each way, hundreds of times a token.
+        let normed = if rayon::current_thread_index().is_some() {
+            self.run(hidden, rows, cache)
+        } else {
+            rayon::scope(|_| self.run(hidden, rows, cache))
+        }?;
+        cache.advance(rows);
+        Ok(normed)
+    }
+
+    fn run(&self, mut hidden: Tensor, rows: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
+        let (start, capacity) = (cache.len(), cache.capacity());
+        let full_angles = self.rope.angles(start, rows, capacity);
+        let local_angles = self
+            .rope_local
+            .as_ref()
+            .map(|rope| rope.angles(start, rows, capacity));
+        let layers = self
+            .layers
+            .iter()
+            .zip(&self.windows)
+            .zip(cache.layers_mut());
+        for ((layer, window), cache) in layers {
+            let angles = match (&local_angles, window) {
+                (Some(local), Some(_)) => local,
+                _ => &full_angles,
+            };
+            hidden = layer.forward(
+                &hidden,
+                &mut LayerStep {
+                    angles,
+                    cache,
+                    start,
+                    capacity,
+                },
+            )?;
+        }
+        self.norm.forward(&hidden)
+    }
+}
+
+/// Names of every tensor that [`Decoder::load`] reads, layer by layer, the final norm last. The
+/// embedding and an untied head are not among them.
+#[must_use]
+pub fn tensor_names(config: &DecoderConfig) -> Vec<String> {
+    let of_layer = match config.family {
+        Family::Llama => llama::tensor_names(config),
+        Family::Qwen2 => qwen2::TENSOR_NAMES.to_vec(),
+        Family::Qwen3 => qwen3::tensor_names(config),
+        Family::Gemma3 => gemma3::tensor_names(config),
+        Family::Phi3 => phi3::TENSOR_NAMES.to_vec(),
+    };
+    let mut names = Vec::with_capacity(config.num_hidden_layers * of_layer.len() + 1);
+    for layer in 0..config.num_hidden_layers {
+        let prefix = layer_prefix(layer);
+        names.extend(of_layer.iter().map(|name| format!("{prefix}.{name}")));
+    }
+    names.push(FINAL_NORM.to_owned());
+    names
+}
+
+fn load_layer(
+    config: &DecoderConfig,
+    source: &dyn WeightSource,
+    layer: usize,
+) -> Result<Box<dyn DecoderLayer>, Error> {
+    Ok(match config.family {
+        Family::Llama => Box::new(llama::load_layer(config, source, layer)?),
+        Family::Qwen2 => Box::new(qwen2::load_layer(config, source, layer)?),
+        Family::Qwen3 => Box::new(qwen3::load_layer(config, source, layer)?),
+        Family::Gemma3 => Box::new(gemma3::load_layer(config, source, layer)?),
+        Family::Phi3 => Box::new(phi3::load_layer(config, source, layer)?),
+    })
+}

@@ -1,0 +1,78 @@
+//! [`LmHead`]: logits from normed hidden states, with the head (tied or not) resident in its stored
+//! form. Sampling is the caller's; so is the choice between this and a sparse head.
+
+use std::ops::Range;
+
+use candle_core::Tensor;
+
+use crate::linear::Linear;
+use crate::slices::{check_rows, for_rows, with_f32};
+use crate::weights::Weight;
+use crate::{DecoderConfig, Error, What};
+
+/// A head of `[vocab_size, hidden_size]`.
+#[derive(Debug)]
+pub struct LmHead {
+    weight: Linear,
+    soft_cap: Option<f32>,
+}
+
+impl LmHead {
+    /// A head from `lm_head.weight`, or from the tied `model.embed_tokens.weight`.
+    ///
+    /// # Errors
+    /// [`Error::TensorShape`], [`Error::TensorBytes`] or [`Error::Kernel`] for a weight that is not
+    /// `[vocab_size, hidden_size]`.
+    pub fn new(weight: Weight, config: &DecoderConfig) -> Result<Self, Error> {
+        let weight = Linear::new(
+            "lm_head.weight",
+            weight,
+            config.vocab_size,
+            config.hidden_size,
+        )?;
+        Ok(Self {
+            weight,
+            soft_cap: config.final_logit_softcapping,
+        })
+    }
+
+    /// Rows of the head.
+    #[must_use]
+    pub fn vocab_size(&self) -> usize {
+        self.weight.out_features()
+    }
+
+    /// Logits of `[seq, hidden_size]` normed hidden states, `[seq, vocab_size]` row-major. For a
+    /// long `seq` that is large (4 bytes each): measure a text in chunks.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another shape or type.
+    pub fn logits(&self, hidden: &Tensor) -> Result<Vec<f32>, Error> {
+        self.logits_of(0..self.vocab_size(), hidden)
+    }
+
+    /// Logits of the token ids `ids` alone, `[seq, ids.len()]` row-major; the same bits as in
+    /// [`logits`](Self::logits).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another shape or type, [`Error::Kernel`] for ids outside the head.
+    pub fn logits_of(&self, ids: Range<usize>, hidden: &Tensor) -> Result<Vec<f32>, Error> {
+        let (hidden, rows) = check_rows(hidden, self.weight.in_features(), "hidden")?;
+        let width = ids.len();
+        let mut logits = with_f32(&hidden, |values| {
+            self.weight
+                .apply_rows(ids, values, rows)
+                .map_err(|source| Error::Kernel {
+                    what: What::Operation("lm_head"),
+                    source,
+                })
+        })?;
+        if let Some(cap) = self.soft_cap {
+            for_rows(&mut logits, width.max(1), |_, row| {
+                row.iter_mut()
+                    .for_each(|logit| *logit = cap * (*logit / cap).tanh());
+            });
+        }
+        Ok(logits)
+    }
+}

@@ -1,0 +1,113 @@
+//! The gated feed-forward network that all families share: `down(act(gate(x)) * up(x))`. How gate
+//! and up are stored (apart, or fused as in Phi-3) is the family's affair.
+
+use candle_core::{CpuStorage, CustomOp2, Layout, Result as CandleResult, Shape, Tensor};
+
+use crate::Error;
+use crate::config::{Activation, DecoderConfig};
+use crate::linear::{Bias, Linear};
+use crate::slices::{contiguous_f32, for_rows};
+use crate::weights::WeightSource;
+
+/// `[rows, hidden]` to `[rows, hidden]` by way of `[rows, intermediate]`.
+#[derive(Debug)]
+pub(crate) struct GatedMlp {
+    pub(crate) gate_proj: Linear,
+    pub(crate) up_proj: Linear,
+    pub(crate) down_proj: Linear,
+    pub(crate) activation: Activation,
+}
+
+impl GatedMlp {
+    /// Loads `{prefix}.mlp.{gate,up,down}_proj`.
+    pub(crate) fn load(
+        config: &DecoderConfig,
+        source: &dyn WeightSource,
+        prefix: &str,
+        bias: Bias,
+    ) -> Result<Self, Error> {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        Ok(Self {
+            gate_proj: Linear::load(
+                source,
+                &format!("{prefix}.mlp.gate_proj"),
+                [inner, hidden],
+                bias,
+            )?,
+            up_proj: Linear::load(
+                source,
+                &format!("{prefix}.mlp.up_proj"),
+                [inner, hidden],
+                bias,
+            )?,
+            down_proj: Linear::load(
+                source,
+                &format!("{prefix}.mlp.down_proj"),
+                [hidden, inner],
+                bias,
+            )?,
+            activation: config.hidden_act,
+        })
+    }
+
+    pub(crate) fn forward(&self, hidden: &Tensor) -> Result<Tensor, Error> {
+        let gate = self.gate_proj.forward(hidden)?;
+        let up = self.up_proj.forward(hidden)?;
+        self.down_proj
+            .forward(&gate.apply_op2_no_bwd(&up, &Gate(self.activation))?)
+    }
+}
+
+/// `act(gate) * up`, value by value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gate(pub(crate) Activation);
+
+impl CustomOp2 for Gate {
+    fn name(&self) -> &'static str {
+        "gate"
+    }
+
+    fn cpu_fwd(
+        &self,
+        gate_storage: &CpuStorage,
+        gate_layout: &Layout,
+        up_storage: &CpuStorage,
+        up_layout: &Layout,
+    ) -> CandleResult<(CpuStorage, Shape)> {
+        let gate = contiguous_f32(gate_storage, gate_layout, self.name())?;
+        let up = contiguous_f32(up_storage, up_layout, self.name())?;
+        if gate_layout.dims() != up_layout.dims() {
+            candle_core::bail!(
+                "gate: {:?} against {:?}",
+                gate_layout.dims(),
+                up_layout.dims()
+            );
+        }
+        let width = gate_layout.dims().last().copied().unwrap_or(1).max(1);
+        let mut output = up.to_vec();
+        for_rows(&mut output, width, |index, row| {
+            let gate = &gate[index * width..][..width];
+            match self.0 {
+                Activation::Silu => row
+                    .iter_mut()
+                    .zip(gate)
+                    .for_each(|(up, gate)| *up *= silu(*gate)),
+                Activation::GeluTanh => row
+                    .iter_mut()
+                    .zip(gate)
+                    .for_each(|(up, gate)| *up *= gelu_tanh(*gate)),
+            }
+        });
+        Ok((CpuStorage::F32(output), gate_layout.shape().clone()))
+    }
+}
+
+fn silu(x: f32) -> f32 {
+    x / (1.0 + (-x).exp())
+}
+
+/// `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, Hendrycks and Gimpel, arXiv:1606.08415.
+fn gelu_tanh(x: f32) -> f32 {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+}

@@ -26,9 +26,12 @@ pub(crate) trait BlockFormat {
     /// Values that share one activation scale: 32 (Q8_0, Q8_1) or 256 (Q8_K).
     const ACTIVATION_BLOCK: usize = if Self::VALUES == 256 { 256 } else { 32 };
 
-    /// Unpacks one block: `levels[VALUES]`, `scales[VALUES / GROUP]` and, if `HAS_MINIMA`,
-    /// `minima[VALUES / GROUP]` (else `minima` is left alone).
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], minima: &mut [f32]);
+    /// Unpacks the levels of one block: `levels[VALUES]`.
+    fn unpack_levels(block: &[u8], levels: &mut [u8]);
+
+    /// Unpacks `scales[VALUES / GROUP]` of one block and, if `HAS_MINIMA`, `minima[VALUES / GROUP]`
+    /// (else `minima` is left alone).
+    fn unpack_scales(block: &[u8], scales: &mut [f32], minima: &mut [f32]);
 }
 
 /// One row in the common shape.
@@ -71,7 +74,8 @@ pub(crate) fn unpack_row<F: BlockFormat>(
     let scales = scales.chunks_exact_mut(groups);
     let minima = minima.chunks_exact_mut(groups);
     for (((block, levels), scales), minima) in blocks.zip(levels).zip(scales).zip(minima) {
-        F::unpack(block, levels, scales, minima);
+        F::unpack_levels(block, levels);
+        F::unpack_scales(block, scales, minima);
     }
 }
 

@@ -42,7 +42,7 @@ impl InstructionSet {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => crate::simd::has_avx2(),
             #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni => crate::simd::has_avx2() && is_x86_feature_detected!("avxvnni"),
+            Self::AvxVnni => crate::simd::has_avx_vnni(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni => crate::simd::has_avx512_vnni(),
             #[cfg(not(target_arch = "x86_64"))]

@@ -36,6 +36,7 @@ mod instruction_set;
 mod matrix;
 pub mod naive;
 mod portable;
+mod product;
 mod quantise;
 #[cfg(target_arch = "x86_64")]
 mod simd;

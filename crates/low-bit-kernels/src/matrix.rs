@@ -1,10 +1,10 @@
 //! The weight matrix as callers see it: checked shapes, the cut over rows, the choice of kernels.
-//! Arithmetic lives in `portable.rs` and `simd/`.
+//! Arithmetic lives behind `product.rs`.
 
 use crate::activation::QuantisedActivations;
 use crate::block::with_block_format;
 use crate::dequantise::checked_row_bytes;
-use crate::{Error, InstructionSet, WeightType, portable};
+use crate::{Error, InstructionSet, WeightType, product};
 use bytes::Bytes;
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -181,7 +181,7 @@ impl WeightMatrix {
         // one waits for its chunks.
         let mut quantised = ACTIVATIONS.take();
         with_block_format!(self.weight_type, F =>
-            portable::quantise::<F>(self.instruction_set, activations, self.cols, &mut quantised), float => ());
+            product::quantise::<F>(self.instruction_set, activations, self.cols, &mut quantised), float => ());
         self.multiply(rows, &Activations::Quantised(&quantised), output);
         ACTIVATIONS.set(quantised);
         Ok(())
@@ -231,7 +231,7 @@ impl WeightMatrix {
         let bytes = &self.bytes[start * self.row_bytes..(start + count) * self.row_bytes];
         match activations {
             Activations::Float { values, cols } => {
-                portable::float_rows(
+                product::float_rows(
                     self.instruction_set,
                     (self.weight_type, *cols),
                     bytes,
@@ -240,7 +240,7 @@ impl WeightMatrix {
                 );
             }
             Activations::Quantised(activations) => with_block_format!(self.weight_type, F =>
-                portable::quantised_rows::<F>(self.instruction_set, bytes, activations, outputs), float => ()),
+                product::quantised_rows::<F>(self.instruction_set, bytes, activations, outputs), float => ()),
         }
     }
 }

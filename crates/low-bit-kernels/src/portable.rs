@@ -1,6 +1,6 @@
-//! Products in plain Rust.
+//! Products in plain Rust: one unpacked row at a time, for every machine. What each product adds up,
+//! and in which order, is the same for any number of activation rows.
 
-use crate::InstructionSet;
 use crate::WeightType;
 use crate::activation::{ActivationRow, QuantisedActivations};
 use crate::block::{BlockFormat, UnpackedRow};
@@ -15,18 +15,8 @@ thread_local! {
 /// Partial sums of a floating-point product, so that the additions do not wait for one another.
 const LANES: usize = 16;
 
-pub(crate) fn quantise<F: BlockFormat>(
-    _set: InstructionSet,
-    values: &[f32],
-    cols: usize,
-    out: &mut QuantisedActivations,
-) {
-    out.fill::<F>(values, cols);
-}
-
 /// `outputs[t][r]` = row `r` of `bytes` times activation row `t`.
 pub(crate) fn quantised_rows<F: BlockFormat>(
-    _set: InstructionSet,
     bytes: &[u8],
     activations: &QuantisedActivations,
     outputs: &mut [&mut [f32]],
@@ -64,7 +54,6 @@ fn quantised_dot<F: BlockFormat>(row: &UnpackedRow, activation: ActivationRow<'_
 
 /// `outputs[t][r]` = row `r` of `bytes` times `values[t, cols]`.
 pub(crate) fn float_rows(
-    _set: InstructionSet,
     (weight_type, cols): (WeightType, usize),
     bytes: &[u8],
     values: &[f32],
@@ -94,12 +83,18 @@ fn float_dot(row: &[f32], values: &[f32]) -> f32 {
     for (lane, (weight, value)) in row_rest.iter().zip(values_rest).enumerate() {
         sums[lane] += weight * value;
     }
+    fold_lanes(sums)
+}
+
+/// The sum of all lanes, halves first.
+#[inline(always)]
+pub(crate) fn fold_lanes(mut lanes: [f32; LANES]) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
-            sums[lane] += sums[lane + width];
+            lanes[lane] += lanes[lane + width];
         }
         width /= 2;
     }
-    sums[0]
+    lanes[0]
 }

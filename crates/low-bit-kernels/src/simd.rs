@@ -5,13 +5,35 @@
     reason = "calls into code compiled for CPU features, and the products' loads and stores"
 )]
 
+mod avx2;
+mod avx512;
+mod float;
+mod levels;
+mod tile;
+mod vector;
+
+pub(crate) use levels::VectorFormat;
+
+use crate::WeightType;
+use crate::activation::QuantisedActivations;
 use crate::attention::row::{Operands, attend_row_in};
+use std::cell::Cell;
+use tile::TileScratch;
+
+thread_local! {
+    static SCRATCH: Cell<TileScratch> = Cell::default();
+}
 
 /// AVX2, FMA and F16C.
 pub(crate) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
+}
+
+/// [`has_avx2`] and the 8-bit dot products of AVX-VNNI.
+pub(crate) fn has_avx_vnni() -> bool {
+    has_avx2() && is_x86_feature_detected!("avxvnni")
 }
 
 /// [`has_avx2`] and the parts of AVX-512 that the kernels use.
@@ -45,3 +67,104 @@ pub(crate) fn attend_row_avx512(operands: &Operands<'_>, scores: &mut [f32], out
     // SAFETY: `InstructionSet::Avx512Vnni` is only ever made after `has_avx512_vnni`.
     unsafe { compiled(operands, scores, out) }
 }
+
+/// Makes the entries of one instruction set: safe functions that hand over to code compiled with
+/// its features, into which everything generic is inlined.
+macro_rules! entries {
+    ($vector:ty, $features:literal, $has:expr, $quantise:ident, $quantised_rows:ident, $float_rows:ident) => {
+        /// Quantises activations.
+        pub(crate) fn $quantise<F: VectorFormat>(
+            values: &[f32],
+            cols: usize,
+            out: &mut QuantisedActivations,
+        ) {
+            #[target_feature(enable = $features)]
+            fn compiled<F: VectorFormat>(
+                values: &[f32],
+                cols: usize,
+                out: &mut QuantisedActivations,
+            ) {
+                out.fill::<F>(values, cols);
+            }
+            debug_assert!($has);
+            // SAFETY: this instruction set is only ever chosen after the CPU was asked.
+            unsafe { compiled::<F>(values, cols, out) }
+        }
+
+        /// Products of block weights.
+        pub(crate) fn $quantised_rows<F: VectorFormat>(
+            bytes: &[u8],
+            activations: &QuantisedActivations,
+            outputs: &mut [&mut [f32]],
+        ) {
+            #[target_feature(enable = $features)]
+            fn compiled<F: VectorFormat>(
+                scratch: &mut TileScratch,
+                bytes: &[u8],
+                activations: &QuantisedActivations,
+                outputs: &mut [&mut [f32]],
+            ) {
+                // SAFETY: this function is compiled with the features of the vector.
+                unsafe { tile::rows::<F, $vector>(scratch, bytes, activations, outputs) }
+            }
+            debug_assert!($has);
+            let mut scratch = SCRATCH.take();
+            // SAFETY: this instruction set is only ever chosen after the CPU was asked.
+            unsafe { compiled::<F>(&mut scratch, bytes, activations, outputs) }
+            SCRATCH.set(scratch);
+        }
+
+        /// Products of floating-point weights.
+        pub(crate) fn $float_rows(
+            (weight_type, cols): (WeightType, usize),
+            bytes: &[u8],
+            values: &[f32],
+            outputs: &mut [&mut [f32]],
+        ) {
+            #[target_feature(enable = $features)]
+            fn compiled<F: float::FloatFormat>(
+                cols: usize,
+                bytes: &[u8],
+                values: &[f32],
+                outputs: &mut [&mut [f32]],
+            ) {
+                // SAFETY: this function is compiled with the features of the vector.
+                unsafe { float::rows::<F, $vector>(cols, bytes, values, outputs) }
+            }
+            debug_assert!($has && weight_type.is_float());
+            // SAFETY: this instruction set is only ever chosen after the CPU was asked.
+            unsafe {
+                match weight_type {
+                    WeightType::F16 => compiled::<float::F16>(cols, bytes, values, outputs),
+                    WeightType::Bf16 => compiled::<float::Bf16>(cols, bytes, values, outputs),
+                    _ => compiled::<float::F32>(cols, bytes, values, outputs),
+                }
+            }
+        }
+    };
+}
+
+entries!(
+    avx2::Avx2,
+    "avx2,fma,f16c",
+    has_avx2(),
+    quantise_avx2,
+    quantised_rows_avx2,
+    float_rows_avx2
+);
+entries!(
+    avx2::AvxVnni,
+    "avx2,fma,f16c,avxvnni",
+    has_avx_vnni(),
+    quantise_avx_vnni,
+    quantised_rows_avx_vnni,
+    float_rows_avx_vnni
+);
+entries!(
+    avx512::Avx512,
+    "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+    has_avx512_vnni(),
+    quantise_avx512,
+    quantised_rows_avx512,
+    float_rows_avx512
+);

@@ -32,13 +32,7 @@ impl BlockFormat for Q4K {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], minima: &mut [f32]) {
-        six_bit_pairs(
-            &block[4..16],
-            (read_f16(block, 0), read_f16(block, 2)),
-            scales,
-            minima,
-        );
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         for (packed, levels) in block[16..144]
             .chunks_exact(32)
             .zip(levels.chunks_exact_mut(64))
@@ -49,6 +43,16 @@ impl BlockFormat for Q4K {
                 *high = byte >> 4;
             }
         }
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], minima: &mut [f32]) {
+        six_bit_pairs(
+            &block[4..16],
+            (read_f16(block, 0), read_f16(block, 2)),
+            scales,
+            minima,
+        );
     }
 }
 
@@ -64,13 +68,7 @@ impl BlockFormat for Q5K {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], minima: &mut [f32]) {
-        six_bit_pairs(
-            &block[4..16],
-            (read_f16(block, 0), read_f16(block, 2)),
-            scales,
-            minima,
-        );
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         let fifth = &block[16..48];
         for (pair, levels) in levels.chunks_exact_mut(64).enumerate() {
             let packed = &block[48 + 32 * pair..80 + 32 * pair];
@@ -80,6 +78,16 @@ impl BlockFormat for Q5K {
                 *high = (byte >> 4) | (((fifth >> (2 * pair + 1)) & 1) << 4);
             }
         }
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], minima: &mut [f32]) {
+        six_bit_pairs(
+            &block[4..16],
+            (read_f16(block, 0), read_f16(block, 2)),
+            scales,
+            minima,
+        );
     }
 }
 
@@ -95,11 +103,7 @@ impl BlockFormat for Q6K {
     const HAS_MINIMA: bool = false;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], _minima: &mut [f32]) {
-        let factor = read_f16(block, 208);
-        for (scale, &byte) in scales.iter_mut().zip(&block[192..208]) {
-            *scale = factor * f32::from(byte.cast_signed());
-        }
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         for (half, levels) in levels.chunks_exact_mut(128).enumerate() {
             let low = &block[64 * half..64 * half + 64];
             let high = &block[128 + 32 * half..160 + 32 * half];
@@ -109,6 +113,14 @@ impl BlockFormat for Q6K {
                 levels[l + 64] = (low[l] >> 4) | (((high[l] >> 4) & 3) << 4);
                 levels[l + 96] = (low[l + 32] >> 4) | ((high[l] >> 6) << 4);
             }
+        }
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], _minima: &mut [f32]) {
+        let factor = read_f16(block, 208);
+        for (scale, &byte) in scales.iter_mut().zip(&block[192..208]) {
+            *scale = factor * f32::from(byte.cast_signed());
         }
     }
 }
@@ -124,12 +136,7 @@ impl BlockFormat for Q2K {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], minima: &mut [f32]) {
-        let (factor, minimum_factor) = (read_f16(block, 80), read_f16(block, 82));
-        for ((&byte, scale), minimum) in block[..16].iter().zip(scales).zip(minima) {
-            *scale = factor * f32::from(byte & 0x0f);
-            *minimum = -(minimum_factor * f32::from(byte >> 4));
-        }
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         for (packed, levels) in block[16..80]
             .chunks_exact(32)
             .zip(levels.chunks_exact_mut(128))
@@ -139,6 +146,15 @@ impl BlockFormat for Q2K {
                     *level = (byte >> (2 * plane)) & 3;
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], minima: &mut [f32]) {
+        let (factor, minimum_factor) = (read_f16(block, 80), read_f16(block, 82));
+        for ((&byte, scale), minimum) in block[..16].iter().zip(scales).zip(minima) {
+            *scale = factor * f32::from(byte & 0x0f);
+            *minimum = -(minimum_factor * f32::from(byte >> 4));
         }
     }
 }
@@ -155,7 +171,21 @@ impl BlockFormat for Q3K {
     const HAS_MINIMA: bool = false;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], _minima: &mut [f32]) {
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
+        let third = &block[..32];
+        for (half, levels) in levels.chunks_exact_mut(128).enumerate() {
+            let packed = &block[32 + 32 * half..64 + 32 * half];
+            for (plane, levels) in levels.chunks_exact_mut(32).enumerate() {
+                for ((&byte, &third), level) in packed.iter().zip(third).zip(levels) {
+                    *level =
+                        ((byte >> (2 * plane)) & 3) | (((third >> (4 * half + plane)) & 1) << 2);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], _minima: &mut [f32]) {
         let factor = read_f16(block, 108);
         let packed_scales = &block[96..108];
         for (i, scale) in scales.iter_mut().enumerate() {
@@ -166,16 +196,6 @@ impl BlockFormat for Q3K {
             };
             let high = (packed_scales[8 + i % 4] >> (2 * (i / 4))) & 3;
             *scale = factor * (f32::from(low | (high << 4)) - 32.0);
-        }
-        let third = &block[..32];
-        for (half, levels) in levels.chunks_exact_mut(128).enumerate() {
-            let packed = &block[32 + 32 * half..64 + 32 * half];
-            for (plane, levels) in levels.chunks_exact_mut(32).enumerate() {
-                for ((&byte, &third), level) in packed.iter().zip(third).zip(levels) {
-                    *level =
-                        ((byte >> (2 * plane)) & 3) | (((third >> (4 * half + plane)) & 1) << 2);
-                }
-            }
         }
     }
 }

@@ -33,9 +33,13 @@ impl BlockFormat for Q4_0 {
     const HAS_MINIMA: bool = false;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], _minima: &mut [f32]) {
-        scales[0] = read_f16(block, 0);
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         nibbles(&block[2..18], levels);
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], _minima: &mut [f32]) {
+        scales[0] = read_f16(block, 0);
     }
 }
 
@@ -50,10 +54,14 @@ impl BlockFormat for Q4_1 {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], minima: &mut [f32]) {
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
+        nibbles(&block[4..20], levels);
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], minima: &mut [f32]) {
         scales[0] = read_f16(block, 0);
         minima[0] = read_f16(block, 2);
-        nibbles(&block[4..20], levels);
     }
 }
 
@@ -68,10 +76,14 @@ impl BlockFormat for Q5_0 {
     const HAS_MINIMA: bool = false;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], _minima: &mut [f32]) {
-        scales[0] = read_f16(block, 0);
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         nibbles(&block[6..22], levels);
         fifth_bits(&block[2..6], levels);
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], _minima: &mut [f32]) {
+        scales[0] = read_f16(block, 0);
     }
 }
 
@@ -86,11 +98,15 @@ impl BlockFormat for Q5_1 {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], minima: &mut [f32]) {
-        scales[0] = read_f16(block, 0);
-        minima[0] = read_f16(block, 2);
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         nibbles(&block[8..24], levels);
         fifth_bits(&block[4..8], levels);
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], minima: &mut [f32]) {
+        scales[0] = read_f16(block, 0);
+        minima[0] = read_f16(block, 2);
     }
 }
 
@@ -105,10 +121,14 @@ impl BlockFormat for Q8_0 {
     const HAS_MINIMA: bool = false;
 
     #[inline(always)]
-    fn unpack(block: &[u8], levels: &mut [u8], scales: &mut [f32], _minima: &mut [f32]) {
-        scales[0] = read_f16(block, 0);
+    fn unpack_levels(block: &[u8], levels: &mut [u8]) {
         for (&byte, level) in block[2..34].iter().zip(levels) {
             *level = byte ^ 0x80;
         }
+    }
+
+    #[inline(always)]
+    fn unpack_scales(block: &[u8], scales: &mut [f32], _minima: &mut [f32]) {
+        scales[0] = read_f16(block, 0);
     }
 }

@@ -1,0 +1,369 @@
+//! Products of a tile of weight rows with activation rows.
+//!
+//! Two ways to the same value. With one or two activation rows, levels are unpacked in registers
+//! and multiplied at once; with more, a tile is first unpacked into scratch with its rows
+//! interleaved, and each activation row then costs only dot products. In both, a group's integer
+//! product is exact and a row adds its groups up in order with the same two fused operations, so
+//! the bits agree.
+#![allow(
+    unsafe_code,
+    reason = "loads of many rows through one pointer and a stride"
+)]
+
+use super::levels::VectorFormat;
+use super::vector::Vector;
+use crate::activation::QuantisedActivations;
+
+/// Activation rows up to which unpacking in registers wins.
+const FEW: usize = 2;
+/// Activation rows that share one pass over an interleaved tile: their sums and integer products
+/// take 16 of 32 registers.
+const TOGETHER: usize = 8;
+
+/// Buffers of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct TileScratch {
+    /// `[cols / 4, ROWS, 4]`
+    levels: Vec<u8>,
+    /// `[groups, ROWS]`
+    scales: Vec<f32>,
+    /// `[groups, ROWS]`
+    minima: Vec<f32>,
+    /// The last rows, filled up to a whole tile with zeros.
+    padded: Vec<u8>,
+}
+
+/// `outputs[t][r]` = row `r` of `bytes` times activation row `t`.
+///
+/// # Safety
+/// The CPU has `V`.
+#[inline(always)]
+pub(crate) unsafe fn rows<F: VectorFormat, V: Vector>(
+    scratch: &mut TileScratch,
+    bytes: &[u8],
+    activations: &QuantisedActivations,
+    outputs: &mut [&mut [f32]],
+) {
+    let row_bytes = activations.cols / F::VALUES * F::BYTES;
+    let mut padded = std::mem::take(&mut scratch.padded);
+    let TileScratch {
+        levels,
+        scales,
+        minima,
+        ..
+    } = scratch;
+    levels.resize(activations.cols * V::ROWS, 0);
+    scales.resize(activations.groups * V::ROWS, 0.0);
+    minima.resize(activations.groups * V::ROWS, 0.0);
+    for (index, rows) in bytes.chunks(row_bytes * V::ROWS).enumerate() {
+        let whole = if rows.len() == row_bytes * V::ROWS {
+            rows
+        } else {
+            padded.clear();
+            padded.extend_from_slice(rows);
+            padded.resize(row_bytes * V::ROWS, 0);
+            &padded
+        };
+        let tile = Tile {
+            rows: whole,
+            row_bytes,
+            activations,
+            first_row: index * V::ROWS,
+        };
+        unpack_scales::<F, V>(&tile, scales, minima);
+        let scales = Scales { scales, minima };
+        // SAFETY: the CPU has `V`; the tile is whole, and the scratch was sized for it above.
+        unsafe {
+            if outputs.len() <= FEW {
+                few::<F, V>(&tile, &scales, outputs);
+            } else {
+                interleave::<F, V>(&tile, levels);
+                many::<F, V>(&tile, levels, &scales, outputs);
+            }
+        }
+    }
+    scratch.padded = padded;
+}
+
+/// `ROWS` whole rows and what they are multiplied with.
+struct Tile<'a> {
+    /// `[ROWS, row_bytes]`
+    rows: &'a [u8],
+    row_bytes: usize,
+    activations: &'a QuantisedActivations,
+    /// Where the tile's products go in the outputs.
+    first_row: usize,
+}
+
+/// `[groups, ROWS]` each.
+struct Scales<'a> {
+    scales: &'a [f32],
+    minima: &'a [f32],
+}
+
+#[inline(always)]
+fn unpack_scales<F: VectorFormat, V: Vector>(
+    tile: &Tile<'_>,
+    scales: &mut [f32],
+    minima: &mut [f32],
+) {
+    if F::VALUES == 32 {
+        let groups = scales
+            .chunks_exact_mut(V::ROWS)
+            .zip(minima.chunks_exact_mut(V::ROWS));
+        for (group, (scales, minima)) in groups.enumerate() {
+            debug_assert!(
+                (V::ROWS - 1) * tile.row_bytes + (group + 1) * F::BYTES <= tile.rows.len()
+            );
+            // SAFETY: the caller has `V`. Each row has a block here, which begins with an f16 scale
+            // and an f16 minimum (or two bytes of something else); both slices hold `ROWS` floats.
+            unsafe {
+                let pairs = V::gather_4(tile.rows.as_ptr().add(group * F::BYTES), tile.row_bytes);
+                V::store(V::widen_low_half(pairs), scales.as_mut_ptr());
+                if F::HAS_MINIMA {
+                    V::store(V::widen_high_half(pairs), minima.as_mut_ptr());
+                }
+            }
+        }
+        return;
+    }
+    let per_block = F::VALUES / F::GROUP;
+    let (mut block_scales, mut block_minima) = ([0.0; 16], [0.0; 16]);
+    for (r, row) in tile.rows.chunks_exact(tile.row_bytes).enumerate() {
+        for (b, block) in row.chunks_exact(F::BYTES).enumerate() {
+            F::unpack_scales(
+                block,
+                &mut block_scales[..per_block],
+                &mut block_minima[..per_block],
+            );
+            let at = b * per_block * V::ROWS + r;
+            for (group, scale) in block_scales[..per_block].iter().enumerate() {
+                scales[at + group * V::ROWS] = *scale;
+            }
+            if F::HAS_MINIMA {
+                for (group, minimum) in block_minima[..per_block].iter().enumerate() {
+                    minima[at + group * V::ROWS] = *minimum;
+                }
+            }
+        }
+    }
+}
+
+/// Whether levels are loaded as signed bytes with the zero point already off.
+#[inline(always)]
+const fn is_signed<F: VectorFormat, V: Vector>() -> bool {
+    F::ZERO_POINT == 128 && !V::FULL_RANGE
+}
+
+/// One step of an integer product.
+///
+/// # Safety
+/// The CPU has `V`.
+#[inline(always)]
+unsafe fn dot<F: VectorFormat, V: Vector>(
+    sum: V::Int,
+    levels: V::Int,
+    activations: V::Int,
+) -> V::Int {
+    // SAFETY: the caller's duty.
+    unsafe {
+        if is_signed::<F, V>() {
+            V::dot_signed(sum, levels, activations)
+        } else {
+            V::dot(sum, levels, activations)
+        }
+    }
+}
+
+/// What an integer product starts from: the zero point's share.
+#[inline(always)]
+fn offset<F: VectorFormat, V: Vector>(offsets: &[i32], group: usize) -> i32 {
+    if F::ZERO_POINT == 0 || is_signed::<F, V>() {
+        0
+    } else {
+        offsets[group]
+    }
+}
+
+/// Adds one group's product to the sums of a tile's rows.
+///
+/// # Safety
+/// The CPU has `V`; `scales` has `group`.
+#[inline(always)]
+unsafe fn add_group<F: VectorFormat, V: Vector>(
+    sums: V::Float,
+    product: V::Int,
+    (scales, group): (&Scales<'_>, usize),
+    (scale, scaled_sum): (f32, f32),
+) -> V::Float {
+    debug_assert!((group + 1) * V::ROWS <= scales.scales.len());
+    // SAFETY: the caller's duty; scales and minima are equally long.
+    unsafe {
+        let weight_scales = V::load(scales.scales.as_ptr().add(group * V::ROWS));
+        let factors = V::multiply(weight_scales, V::splat(scale));
+        let sums = V::multiply_add(factors, V::convert(product), sums);
+        if !F::HAS_MINIMA {
+            return sums;
+        }
+        V::multiply_add(
+            V::load(scales.minima.as_ptr().add(group * V::ROWS)),
+            V::splat(scaled_sum),
+            sums,
+        )
+    }
+}
+
+/// Writes the sums of the rows that the output has.
+///
+/// # Safety
+/// The CPU has `V`.
+#[inline(always)]
+unsafe fn put<V: Vector>(sums: V::Float, output: &mut [f32], first_row: usize) {
+    let output = &mut output[first_row..];
+    if output.len() >= V::ROWS {
+        // SAFETY: there is room for `ROWS` floats.
+        unsafe { V::store(sums, output.as_mut_ptr()) };
+    } else {
+        let mut all = [0.0_f32; 16];
+        // SAFETY: no tile has more than 16 rows.
+        unsafe { V::store(sums, all.as_mut_ptr()) };
+        output.copy_from_slice(&all[..output.len()]);
+    }
+}
+
+/// One activation row at a time, levels unpacked in registers.
+///
+/// # Safety
+/// The CPU has `V`; the tile has `ROWS` whole rows.
+#[inline(always)]
+unsafe fn few<F: VectorFormat, V: Vector>(
+    tile: &Tile<'_>,
+    scales: &Scales<'_>,
+    outputs: &mut [&mut [f32]],
+) {
+    debug_assert_eq!(tile.rows.len(), V::ROWS * tile.row_bytes);
+    let stride = tile.row_bytes;
+    for (t, output) in outputs.iter_mut().enumerate() {
+        let x = tile.activations.row(t);
+        // SAFETY: the caller's duty; activation rows have `groups * GROUP` levels.
+        unsafe {
+            let mut sums = V::zero();
+            for group in 0..tile.activations.groups {
+                let levels = x.levels.as_ptr().add(group * F::GROUP);
+                let mut z = [V::splat_int(0); 4];
+                for (i, z) in z.iter_mut().enumerate() {
+                    let [low, high] =
+                        F::levels::<V>(tile.rows.as_ptr().add(i * stride), 4 * stride, group);
+                    *z = dot::<F, V>(*z, low, V::splat_16(levels));
+                    if F::GROUP == 32 {
+                        *z = dot::<F, V>(*z, high, V::splat_16(levels.add(16)));
+                    }
+                }
+                let start = V::splat_int(offset::<F, V>(x.offsets, group));
+                let product = V::add(V::add_across(z), start);
+                sums = add_group::<F, V>(
+                    sums,
+                    product,
+                    (scales, group),
+                    (x.scales[group], x.scaled_sums[group]),
+                );
+            }
+            put::<V>(sums, output, tile.first_row);
+        }
+    }
+}
+
+/// Levels of a tile as `[cols / 4, ROWS, 4]`.
+///
+/// # Safety
+/// The CPU has `V`; the tile has `ROWS` whole rows and `levels` room for them.
+#[inline(always)]
+unsafe fn interleave<F: VectorFormat, V: Vector>(tile: &Tile<'_>, levels: &mut [u8]) {
+    debug_assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
+    let stride = tile.row_bytes;
+    for group in 0..tile.activations.groups {
+        // SAFETY: the caller's duty; `GROUP` columns of a tile take `GROUP * ROWS` bytes.
+        unsafe {
+            let mut to = levels.as_mut_ptr().add(group * F::GROUP * V::ROWS);
+            let load =
+                |i: usize| F::levels::<V>(tile.rows.as_ptr().add(i * stride), 4 * stride, group);
+            let [a, b, c, d] = [load(0), load(1), load(2), load(3)];
+            let halves = [[a[0], b[0], c[0], d[0]], [a[1], b[1], c[1], d[1]]];
+            for half in halves.into_iter().take(F::GROUP / 16) {
+                for columns in V::transpose(half) {
+                    V::store_int(columns, to);
+                    to = to.add(4 * V::ROWS);
+                }
+            }
+        }
+    }
+}
+
+/// All activation rows over an interleaved tile.
+///
+/// # Safety
+/// The CPU has `V`; `levels` and `scales` are those of the tile.
+#[inline(always)]
+unsafe fn many<F: VectorFormat, V: Vector>(
+    tile: &Tile<'_>,
+    levels: &[u8],
+    scales: &Scales<'_>,
+    outputs: &mut [&mut [f32]],
+) {
+    let (whole, rest) = outputs.as_chunks_mut::<TOGETHER>();
+    let done = whole.len() * TOGETHER;
+    for (index, outputs) in whole.iter_mut().enumerate() {
+        // SAFETY: the caller's duty.
+        unsafe { together::<F, V, TOGETHER>(tile, levels, scales, (index * TOGETHER, outputs)) };
+    }
+    let (pairs, rest) = rest.as_chunks_mut::<2>();
+    for (index, outputs) in pairs.iter_mut().enumerate() {
+        // SAFETY: the caller's duty.
+        unsafe { together::<F, V, 2>(tile, levels, scales, (done + index * 2, outputs)) };
+    }
+    if let [output] = rest {
+        let output = std::array::from_mut(output);
+        // SAFETY: the caller's duty.
+        unsafe { together::<F, V, 1>(tile, levels, scales, (done + pairs.len() * 2, output)) };
+    }
+}
+
+/// `T` activation rows from `first` on over an interleaved tile.
+///
+/// # Safety
+/// The CPU has `V`; `levels` and `scales` are those of the tile; there are `T` activation rows.
+#[inline(always)]
+unsafe fn together<F: VectorFormat, V: Vector, const T: usize>(
+    tile: &Tile<'_>,
+    levels: &[u8],
+    scales: &Scales<'_>,
+    (first, outputs): (usize, &mut [&mut [f32]; T]),
+) {
+    debug_assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
+    let rows: [_; T] = std::array::from_fn(|t| tile.activations.row(first + t));
+    // SAFETY: the caller's duty.
+    unsafe {
+        let mut sums = [V::zero(); T];
+        for group in 0..tile.activations.groups {
+            let mut products = [V::splat_int(0); T];
+            for (product, row) in products.iter_mut().zip(&rows) {
+                *product = V::splat_int(offset::<F, V>(row.offsets, group));
+            }
+            for step in 0..F::GROUP / 4 {
+                let column = group * F::GROUP + 4 * step;
+                let weights = V::load_int(levels.as_ptr().add(column * V::ROWS));
+                for t in 0..T {
+                    let x = V::splat_4(rows[t].levels.as_ptr().add(column));
+                    products[t] = dot::<F, V>(products[t], weights, x);
+                }
+            }
+            for t in 0..T {
+                let factors = (rows[t].scales[group], rows[t].scaled_sums[group]);
+                sums[t] = add_group::<F, V>(sums[t], products[t], (scales, group), factors);
+            }
+        }
+        for (sums, output) in sums.into_iter().zip(outputs) {
+            put::<V>(sums, output, tile.first_row);
+        }
+    }
+}

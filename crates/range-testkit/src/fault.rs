@@ -1,0 +1,165 @@
+//! The script of a [`FaultServer`](crate::FaultServer): which request meets which fault. A script
+//! is a pure function of the request's number, so a failing seed replays.
+
+use std::time::Duration;
+
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+
+/// What happens to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Nothing: an honest reply.
+    None,
+    /// The connection is closed without a reply.
+    HangUp,
+    /// The connection is reset (RST) after that many body bytes; 0 is before the head.
+    Reset {
+        /// Body bytes sent before.
+        after_body_bytes: u64,
+    },
+    /// An honest reply, after which the connection is closed though it was kept alive.
+    CloseWhenIdle,
+    /// No reply at all; the connection stays open.
+    Silence,
+    /// The body stops after that many bytes; the connection stays open.
+    Stall {
+        /// Body bytes sent before.
+        after_body_bytes: u64,
+    },
+    /// The body comes in pieces with a pause before each.
+    Drip {
+        /// Length of a piece.
+        piece_bytes: u64,
+        /// Pause before each piece.
+        pause: Duration,
+    },
+    /// The connection is closed (FIN) after that many body bytes.
+    Truncate {
+        /// Body bytes sent before.
+        after_body_bytes: u64,
+    },
+    /// `Content-Length` names this number; the body is honest.
+    ContentLength(u64),
+    /// The body comes chunked, without `Content-Length`, and this many bytes longer than the range.
+    ChunkedWithExtra(u64),
+    /// 200 with the whole object.
+    WholeObject,
+    /// A status with a short text as body.
+    Status {
+        /// The status code.
+        code: u16,
+        /// `Retry-After`, as sent.
+        retry_after: Option<String>,
+    },
+    /// An honest reply under another entity tag.
+    Etag(String),
+    /// 206 with a `Content-Range` that names more bytes than were asked, and those bytes.
+    Superset {
+        /// Bytes more in front (clipped at the object's start).
+        before: u64,
+        /// Bytes more behind (clipped at its end).
+        after: u64,
+    },
+    /// Perfect headers, but bytes from this many further on.
+    Shift(u64),
+    /// An honest reply that claims this content coding.
+    Encoding(String),
+    /// This `Content-Range` value, whatever was asked; `None` leaves the field out.
+    ContentRange(Option<String>),
+    /// 302 to this location.
+    Redirect(String),
+}
+
+/// Which request meets which fault.
+#[derive(Clone, Debug)]
+pub struct Script(Rule);
+
+#[derive(Clone, Debug)]
+enum Rule {
+    List(Vec<Fault>),
+    Always(Fault),
+    Seeded {
+        seed: u64,
+        percent: u32,
+        faults: Vec<Fault>,
+    },
+}
+
+impl Script {
+    /// Every request is answered honestly.
+    #[must_use]
+    pub fn honest() -> Self {
+        Self(Rule::Always(Fault::None))
+    }
+
+    /// The first requests, in the order they arrive, meet these faults; later ones none.
+    pub fn list(faults: impl Into<Vec<Fault>>) -> Self {
+        Self(Rule::List(faults.into()))
+    }
+
+    /// Every request meets this fault.
+    #[must_use]
+    pub fn always(fault: Fault) -> Self {
+        Self(Rule::Always(fault))
+    }
+
+    /// `percent` of the requests meet one of `faults`, drawn by `seed` and the request's number.
+    pub fn seeded(seed: u64, percent: u32, faults: impl Into<Vec<Fault>>) -> Self {
+        Self(Rule::Seeded {
+            seed,
+            percent,
+            faults: faults.into(),
+        })
+    }
+
+    /// The fault of request `number`, counted from 0 over all connections.
+    #[must_use]
+    pub fn fault(&self, number: u64) -> Fault {
+        match &self.0 {
+            Rule::Always(fault) => fault.clone(),
+            Rule::List(faults) => usize::try_from(number)
+                .ok()
+                .and_then(|index| faults.get(index))
+                .cloned()
+                .unwrap_or(Fault::None),
+            Rule::Seeded {
+                seed,
+                percent,
+                faults,
+            } => {
+                let mut random = ChaCha8Rng::seed_from_u64(*seed);
+                random.set_stream(number);
+                if faults.is_empty() || random.random_range(0..100) >= *percent {
+                    return Fault::None;
+                }
+                faults[random.random_range(0..faults.len())].clone()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_runs_out_and_a_seed_replays() {
+        let list = Script::list([Fault::HangUp, Fault::Silence]);
+        assert_eq!(
+            [0, 1, 2].map(|n| list.fault(n)),
+            [Fault::HangUp, Fault::Silence, Fault::None]
+        );
+
+        let seeded = || Script::seeded(7, 30, [Fault::HangUp, Fault::WholeObject]);
+        let faults: Vec<_> = (0..1000).map(|n| seeded().fault(n)).collect();
+        assert_eq!(
+            faults,
+            (0..1000).map(|n| seeded().fault(n)).collect::<Vec<_>>()
+        );
+        let faulty = faults.iter().filter(|fault| **fault != Fault::None).count();
+        assert!((250..350).contains(&faulty), "{faulty}");
+        assert!(faults.contains(&Fault::HangUp) && faults.contains(&Fault::WholeObject));
+    }
+}

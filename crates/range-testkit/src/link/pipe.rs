@@ -1,0 +1,82 @@
+//! One direction of one connection: a queue of pieces with their arrival times, filled at the rate
+//! and emptied as they fall due, in one task.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Instant, sleep_until};
+
+use super::bucket::Bucket;
+
+/// Bytes on the way at most; a full line stops reading, and TCP tells the sender. Far above what
+/// any line of interest holds (1 Gbit/s for a second).
+const MAX_ON_THE_WAY_BYTES: usize = 128 << 20;
+
+pub(super) struct Line<'a> {
+    pub(super) bucket: &'a Bucket,
+    pub(super) one_way: Duration,
+    /// No byte enters the line earlier.
+    pub(super) opens: Instant,
+    pub(super) delivered: &'a AtomicU64,
+}
+
+/// Moves bytes until the source ends, then ends the destination as late as a byte would be.
+pub(super) async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: Line<'_>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; line.bucket.piece_bytes()];
+    let mut queue: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    let mut on_the_way_bytes = 0;
+    // When the line takes the next piece; `None` once the source has ended.
+    let mut takes_at = Some(line.opens);
+    let mut ends_at = None;
+    loop {
+        let due = queue.front().map(|(due, _)| *due).or(ends_at);
+        let room = on_the_way_bytes < MAX_ON_THE_WAY_BYTES;
+        let readable_at = takes_at.filter(|_| room);
+        if due.is_none() && readable_at.is_none() {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            () = sleep_until(due.unwrap_or(line.opens)), if due.is_some() => {
+                let Some((_, piece)) = queue.pop_front() else {
+                    to.shutdown().await?;
+                    return Ok(());
+                };
+                on_the_way_bytes -= piece.len();
+                to.write_all(&piece).await?;
+                line.delivered.fetch_add(piece.len() as u64, Relaxed);
+            }
+            read = take(&mut from, &mut buffer, readable_at), if readable_at.is_some() => {
+                let count = read?;
+                if count == 0 {
+                    takes_at = None;
+                    ends_at = Some(Instant::now() + line.one_way);
+                } else {
+                    let entered = line.bucket.take(count as u64);
+                    queue.push_back((entered + line.one_way, buffer[..count].to_vec()));
+                    on_the_way_bytes += count;
+                    takes_at = Some(entered);
+                }
+            }
+        }
+    }
+}
+
+async fn take(
+    from: &mut OwnedReadHalf,
+    buffer: &mut [u8],
+    at: Option<Instant>,
+) -> io::Result<usize> {
+    if let Some(at) = at {
+        sleep_until(at).await;
+    }
+    from.read(buffer).await
+}

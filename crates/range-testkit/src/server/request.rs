@@ -1,0 +1,71 @@
+//! The head of a request, as far as a range server needs it. Not a general HTTP parser.
+
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::net::tcp::ReadHalf;
+
+/// A longer head ends the connection.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+
+/// Request line and fields.
+#[derive(Debug)]
+pub(super) struct RequestHead {
+    pub(super) method: String,
+    pub(super) target: String,
+    fields: Vec<(String, String)>,
+}
+
+impl RequestHead {
+    /// Reads one head; `None` if the peer closed between requests or sent none.
+    pub(super) async fn read(
+        reader: &mut BufReader<ReadHalf<'_>>,
+    ) -> std::io::Result<Option<Self>> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            if head.len() >= MAX_HEAD_BYTES {
+                return Ok(None);
+            }
+            match reader.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self::parse(&String::from_utf8_lossy(&head)))
+    }
+
+    fn parse(head: &str) -> Option<Self> {
+        let mut lines = head.split("\r\n");
+        let mut words = lines.next()?.split(' ');
+        let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let fields = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        Some(Self {
+            method,
+            target,
+            fields,
+        })
+    }
+
+    /// The target without its query.
+    pub(super) fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// A field's value, by lower-case name.
+    pub(super) fn field(&self, name: &str) -> Option<String> {
+        self.fields
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.clone())
+    }
+
+    /// `bytes=first-last` as a half-open range.
+    pub(super) fn range(&self) -> Option<(u64, u64)> {
+        let range = self.field("range")?;
+        let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        Some((first, last.checked_add(1)?))
+    }
+}

@@ -97,7 +97,8 @@ impl ColumnarEmbedBackend {
         })
     }
 
-    /// The same store on a cache that other stores use too, instead of one of its own.
+    /// The same store on a cache that other stores use too, instead of one of its own. Rows that
+    /// leave it are counted where the cache was told to count them.
     #[must_use]
     pub fn with_cache(self, cache: RowCache) -> Self {
         Self { cache, ..self }
@@ -221,14 +222,11 @@ impl ColumnarEmbedBackend {
             let load = flight.landed().await.map_err(|Stopped| self.stopped(1));
             let row = load.and_then(|load| self.taken(&load, key.row));
             let outcomes = &self.meters().outcomes;
-            RowOutcomes::add(
-                if row.is_ok() {
-                    &outcomes.coalesced
-                } else {
-                    &outcomes.failed
-                },
-                1,
-            );
+            let outcome = match row {
+                Ok(_) => &outcomes.coalesced,
+                Err(_) => &outcomes.failed,
+            };
+            RowOutcomes::add(outcome, 1);
             batch.answer(key.row, row?);
         }
         Ok(())

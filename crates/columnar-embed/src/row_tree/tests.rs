@@ -57,7 +57,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The vectors of docs/format/row-store.md, computed there in Python.
+/// The vectors of docs/format/row-store.md, computed with Python from the page alone.
 #[test]
 fn five_rows_of_four_bytes_have_the_published_hashes() {
     let rows: Vec<Vec<u8>> = (0..5).map(|row| vec![row; 4]).collect();
@@ -76,6 +76,22 @@ fn five_rows_of_four_bytes_have_the_published_hashes() {
         (tree.pinned_level, tree.pinned_nodes.len(), paths.len()),
         (3, 128, 0)
     );
+}
+
+/// A tree with paths, one row beyond a power of two.
+#[test]
+fn a_row_beyond_a_power_of_two_has_the_published_hashes() {
+    let rows: Vec<Vec<u8>> = (0..8193_u32)
+        .map(|row| row.to_le_bytes().to_vec())
+        .collect();
+    let (tree, paths) = build(&rows);
+    let (nodes, _) = tree.pinned_nodes.as_chunks::<HASH_BYTES>();
+    assert_eq!(hex(&paths[..16]), "aa873125339f8b3d7cf66117844dcbfb");
+    assert_eq!(paths[8192 * 16..], EMPTY_LEAF);
+    assert_eq!(hex(&nodes[0]), "156510e94d61d21de4eb0e78cdc6bc62");
+    assert_eq!(hex(&nodes[4096]), "2e6368367a9a1ff51c611c8b35bb7edb");
+    assert_eq!(hex(&nodes[8191]), "c6bf640e482188045402058f7668d005");
+    assert_eq!(hex(&tree.root), "b9e2c5317ea998aebffd7335b8b77e3c");
 }
 
 #[test]

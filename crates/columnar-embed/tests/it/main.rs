@@ -12,6 +12,7 @@
 mod flight;
 mod integrity;
 mod model;
+mod origin;
 mod source;
 mod span;
 mod table;

@@ -1,0 +1,1 @@
+//! One hostile file per rule, and a good one.

@@ -213,11 +213,16 @@ impl Block {
 
     /// Bytes of the payload, or why this shape can't have one.
     pub(crate) fn checked_stored_bytes(&self) -> Result<u64, Error> {
+        let broken = |cols: &u64| !cols.is_multiple_of(self.dtype().values_per_block());
         self.stored_bytes().ok_or_else(|| Error::Shape {
             place: self.place(),
             shape: self.shape.clone(),
             dtype: self.dtype().name(),
-            reason: "rows are no whole number of quantisation blocks, or the bytes overflow 64 bits",
+            reason: if self.shape.last().is_some_and(broken) {
+                "a row is no whole number of quantisation blocks"
+            } else {
+                "its bytes overflow 64 bits"
+            },
         })
     }
 

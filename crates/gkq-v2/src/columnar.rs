@@ -7,7 +7,7 @@ use crate::block::Block;
 use crate::dtype::Dtype;
 use crate::error::{Error, Place};
 use crate::layout::{HOT_ID_BYTES, TREE_HASH_BYTES, columnar as at};
-use crate::limits::PINNED_NODES_MAX;
+use crate::limits::{PINNED_NODES_MAX, TREE_ROWS_MAX};
 use crate::num::length;
 use crate::section::SectionKind;
 
@@ -25,9 +25,9 @@ pub struct Columnar {
     pub rows_blake3: [u8; 32],
     /// Root of the row tree.
     pub tree_root: [u8; 16],
-    /// Height of the pinned nodes above the leaves: 0 where the leaves themselves are pinned.
+    /// Level of the pinned nodes; the root is level 0.
     pub pinned_level: u32,
-    /// Bytes of one entry of the path table: `16 * pinned_level`.
+    /// Bytes of one entry of the path table: 16 for each level below the pinned one.
     pub path_bytes_per_row: u32,
     /// The pinned nodes, 16 bytes each, in the front.
     pub pinned_nodes: Range<u64>,
@@ -43,9 +43,9 @@ pub struct Columnar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowTreeShape {
-    /// Levels from the leaves up to the root: 0 for one row.
+    /// Level of the leaves; the root is level 0.
     pub depth: u32,
-    /// The lowest level of at most 8,192 nodes, counted from the leaves.
+    /// The deepest level of at most 8,192 nodes.
     pub pinned_level: u32,
     /// Nodes of that level, padding included.
     pub pinned_nodes: u64,
@@ -54,19 +54,19 @@ pub struct RowTreeShape {
 }
 
 impl RowTreeShape {
-    /// The shape of the tree over `rows` rows, or `None` if there are none or too many to pad.
+    /// The shape of the tree over `rows` rows, or `None` if there are none or more than
+    /// [`TREE_ROWS_MAX`].
     pub fn new(rows: u64) -> Option<Self> {
-        if rows == 0 {
+        if rows == 0 || rows > TREE_ROWS_MAX {
             return None;
         }
-        let leaves = rows.checked_next_power_of_two()?;
-        let depth = leaves.trailing_zeros();
-        let pinned_level = depth.saturating_sub(PINNED_NODES_MAX.trailing_zeros());
+        let depth = rows.checked_next_power_of_two()?.trailing_zeros();
+        let pinned_level = depth.min(PINNED_NODES_MAX.trailing_zeros());
         Some(Self {
             depth,
             pinned_level,
-            pinned_nodes: leaves.checked_shr(pinned_level)?,
-            path_bytes_per_row: TREE_HASH_BYTES.checked_mul(pinned_level)?,
+            pinned_nodes: 1_u64.checked_shl(pinned_level)?,
+            path_bytes_per_row: TREE_HASH_BYTES.checked_mul(depth.checked_sub(pinned_level)?)?,
         })
     }
 
@@ -255,12 +255,12 @@ mod tests {
     #[test]
     fn the_tree_follows_from_the_rows() {
         check(1, 0, 0, 1, 0);
-        check(3, 2, 0, 4, 0);
-        check(8_192, 13, 0, 8_192, 0);
-        check(8_193, 14, 1, 8_192, 16);
-        check(49_152, 16, 3, 8_192, 48); // SmolLM2
-        check(151_936, 18, 5, 8_192, 80); // Qwen2.5
-        check(262_144, 18, 5, 8_192, 80); // Gemma 3
+        check(3, 2, 2, 4, 0);
+        check(8_192, 13, 13, 8_192, 0);
+        check(8_193, 14, 13, 8_192, 16);
+        check(49_152, 16, 13, 8_192, 48); // SmolLM2
+        check(151_936, 18, 13, 8_192, 80); // Qwen2.5
+        check(262_144, 18, 13, 8_192, 80); // Gemma 3
         assert_eq!(RowTreeShape::new(0), None);
         assert_eq!(RowTreeShape::new(u64::MAX), None);
     }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::layout::MAGIC;
 use crate::section::SectionKind;
 
 /// Whose fault an [`Error`] is, and so what to do next.
@@ -61,7 +62,7 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum Error {
     /// The file does not begin with the magic of a knot.
-    #[error("not a knot: the first bytes are {found:02x?}, expected 89 47 4b 51 0d 0a 1a 0a")]
+    #[error("not a knot: it begins with {}, expected {}", spaced_hex(found), spaced_hex(&MAGIC))]
     NotAKnot {
         /// The first bytes, at most eight.
         found: Vec<u8>,
@@ -211,12 +212,22 @@ pub enum Error {
         place: Place,
         /// First byte.
         start: u64,
-        /// One past the last byte; `u64::MAX` if the sum overflows.
+        /// One past the last byte.
         end: u64,
         /// First byte of the region.
         region_start: u64,
         /// One past the last byte of the region.
         region_end: u64,
+    },
+    /// A range whose end does not fit into 64 bits.
+    #[error("{place}: {bytes} bytes at offset {start} end beyond 64 bits")]
+    RangeOverflow {
+        /// The block or section.
+        place: Place,
+        /// First byte.
+        start: u64,
+        /// Length.
+        bytes: u64,
     },
     /// A payload that does not start on a multiple of 64.
     #[error("{place}: offset {offset} is not a multiple of {align}")]
@@ -325,6 +336,12 @@ impl Error {
             _ => ErrorKind::Corrupt,
         }
     }
+}
+
+/// Bytes as a hexdump writes them.
+fn spaced_hex(bytes: &[u8]) -> String {
+    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    hex.join(" ")
 }
 
 /// Lower-case hexadecimal digits of a digest.

@@ -13,3 +13,5 @@ pub const NAME_MAX_BYTES: u32 = 512;
 pub const DIMS_MAX: usize = 4;
 /// Most nodes of a row tree kept in the front: 128 KiB of hashes.
 pub const PINNED_NODES_MAX: u64 = 8_192;
+/// Most rows of a row tree: at this many, one subtree below the pinned level is still only 32 MiB.
+pub const TREE_ROWS_MAX: u64 = 1 << 33;

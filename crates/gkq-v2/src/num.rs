@@ -28,12 +28,10 @@ pub(crate) fn byte_range(
 ) -> Result<Range<u64>, Error> {
     match start.checked_add(bytes) {
         Some(end) => Ok(start..end),
-        None => Err(Error::OutOfBounds {
+        None => Err(Error::RangeOverflow {
             place: place(),
             start,
-            end: u64::MAX,
-            region_start: 0,
-            region_end: u64::MAX,
+            bytes,
         }),
     }
 }

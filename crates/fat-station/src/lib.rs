@@ -1,1 +1,33 @@
 //! The inference node: starts a language model on a few hundred embedding rows.
+//!
+//! Data flows one way:
+//! ```text
+//! cli ─► config ─► knot (front, payloads) ─► model ─► engine ─► command, api ─► text
+//!                  resolver ─► embedding ────┘                   summary ◄─ traffic (meters)
+//! ```
+//! The library exists for the binary and its tests. What leaves this crate's hands is text on
+//! stdout and JSON over HTTP; every byte that enters it is counted in [`traffic`].
+
+pub mod api;
+pub mod calendar;
+pub mod chat;
+pub mod cli;
+pub mod command;
+pub mod config;
+pub mod embedding;
+pub mod engine;
+pub mod error;
+pub mod head;
+pub mod interrupt;
+pub mod knot;
+pub mod language;
+pub mod locator;
+pub mod matrix;
+pub mod mmap;
+pub mod model;
+pub mod origin;
+mod progress;
+pub mod resolver;
+pub mod summary;
+pub mod telemetry;
+pub mod traffic;

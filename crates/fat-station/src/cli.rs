@@ -1,0 +1,285 @@
+//! The flags as the user writes them: names, help, environment variables, and nothing resolved.
+//! What a combination of flags means is decided in [`crate::config`]; this file only parses.
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Without a subcommand the station serves on loopback: GET /health, POST /v1/completions.
+
+Exit codes:
+    0  the work is done
+    1  any other failure
+    2  the command line could not be understood
+   64  configuration: a flag, file or knot that cannot work as asked
+   65  origin unreachable: the object is missing, or the wire failed beyond its retries
+   66  integrity: bytes that do not match their digest, or an object that changed while it was read
+   67  authorisation: the origin refused the credentials
+  130  ended by SIGINT (Ctrl-C)        143  ended by SIGTERM
+
+The text goes to stdout, everything else to stderr. Every flag may also be given as an environment
+variable named FAT_STATION_ and the flag; the flag wins.";
+
+/// The inference node: starts a language model on a few hundred embedding rows.
+#[derive(Debug, Parser)]
+#[command(name = "fat-station", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// Flags that every command shares.
+    #[command(flatten)]
+    pub station: StationArgs,
+    /// Flags of the server, used without a subcommand.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// What to do; the server where it is absent.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Where the model comes from and how the station keeps and reports it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model")]
+pub struct StationArgs {
+    /// Row file of the vocabulary matrix: an http(s):// or file:// URL, or a path; absent, the knot's own matrix is used
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FAT_STATION_COLUMNAR_EMBED",
+        hide_env_values = true,
+        global = true
+    )]
+    pub columnar_embed: Option<String>,
+    /// Rows that stay in memory
+    #[arg(
+        long,
+        value_name = "ROWS",
+        default_value_t = 8192,
+        env = "FAT_STATION_EMBED_CACHE_ROWS",
+        global = true
+    )]
+    pub embed_cache_rows: u64,
+    /// Knot of the model: a path or URL; the default is <stem>.gkq beside the row file
+    #[arg(
+        long,
+        value_name = "PATH|URL",
+        env = "FAT_STATION_KNOT",
+        hide_env_values = true,
+        global = true
+    )]
+    pub knot: Option<String>,
+    /// Directory for the blocks of remote knots, named by digest; the default is fat-station in the user's cache directory
+    #[arg(long, value_name = "DIR", env = "FAT_STATION_CACHE_DIR", global = true)]
+    pub cache_dir: Option<PathBuf>,
+    /// Read every row from the row store, also when a tied head is resident
+    #[arg(long, env = "FAT_STATION_EMBED_ALWAYS_REMOTE", value_parser = BoolishValueParser::new(), global = true)]
+    pub embed_always_remote: bool,
+    /// Speak HTTP/2 without TLS to http:// origins
+    #[arg(long, env = "FAT_STATION_HTTP2_PRIOR_KNOWLEDGE", value_parser = BoolishValueParser::new(), global = true)]
+    pub http2_prior_knowledge: bool,
+    /// Check of fetched rows against the knot's row tree
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Verify::Auto, env = "FAT_STATION_VERIFY", global = true)]
+    pub verify: Verify,
+    /// Longest context in tokens; the default and upper bound is the model's own
+    #[arg(
+        long = "max-context",
+        value_name = "TOKENS",
+        env = "FAT_STATION_MAX_CONTEXT",
+        global = true
+    )]
+    pub max_context: Option<usize>,
+    /// Form of the log on stderr
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Text, env = "FAT_STATION_LOG_FORMAT", global = true, help_heading = "Reports")]
+    pub log_format: LogFormat,
+    /// What is logged: a level, or targets with levels such as fat_station=debug
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "warn,fat_station=info",
+        env = "FAT_STATION_LOG",
+        global = true,
+        help_heading = "Reports"
+    )]
+    pub log: String,
+    /// Also write the end-of-run summary to this file, as JSON
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FAT_STATION_SUMMARY_FILE",
+        global = true,
+        help_heading = "Reports"
+    )]
+    pub summary_file: Option<PathBuf>,
+}
+
+/// Flags of the server.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// Address to listen on
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080",
+        env = "FAT_STATION_LISTEN"
+    )]
+    pub listen: SocketAddr,
+    /// Allow an address that is not loopback although the server asks for no key
+    #[arg(long, env = "FAT_STATION_INSECURE_NO_AUTH", value_parser = BoolishValueParser::new())]
+    pub insecure_no_auth: bool,
+    /// Requests that may wait for the one that runs; more are answered with 503
+    #[arg(
+        long,
+        value_name = "REQUESTS",
+        default_value_t = 16,
+        env = "FAT_STATION_QUEUE"
+    )]
+    pub queue: usize,
+}
+
+/// What the station does instead of serving.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Answer one prompt on stdout
+    Run(RunArgs),
+    /// Measure the perplexity of a text, in windows as llama.cpp's perplexity takes them
+    Perplexity(PerplexityArgs),
+    /// Print the token ids of a text as JSON
+    Tokenize(TokenizeArgs),
+}
+
+/// Flags of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The prompt; - reads it from stdin
+    #[arg(value_name = "PROMPT")]
+    pub prompt: String,
+    /// Give the prompt to the model as it is, without its chat template
+    #[arg(long, env = "FAT_STATION_RAW", value_parser = BoolishValueParser::new())]
+    pub raw: bool,
+    /// Most tokens to generate
+    #[arg(long, value_name = "TOKENS", env = "FAT_STATION_MAX_TOKENS")]
+    pub max_tokens: Option<usize>,
+    /// End before this text appears; may be given more than once
+    #[arg(long, value_name = "TEXT", env = "FAT_STATION_STOP")]
+    pub stop: Vec<String>,
+    /// How tokens are chosen
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Do not stop at the end-of-sequence token
+    #[arg(long, env = "FAT_STATION_IGNORE_EOS", value_parser = BoolishValueParser::new(), help_heading = "Acceptance runs")]
+    pub ignore_eos: bool,
+    /// Write the chosen token ids to this file, as a JSON array
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FAT_STATION_TOKENS_FILE",
+        help_heading = "Acceptance runs"
+    )]
+    pub tokens_file: Option<PathBuf>,
+    /// Write the logits of every step to this file, as raw little-endian f32 [steps, vocabulary]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FAT_STATION_LOGITS_FILE",
+        help_heading = "Acceptance runs"
+    )]
+    pub logits_file: Option<PathBuf>,
+    /// Feed these ids (a JSON array) instead of the chosen ones, up to --max-tokens
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FAT_STATION_FORCE_CONTINUATION",
+        help_heading = "Acceptance runs"
+    )]
+    pub force_continuation: Option<PathBuf>,
+}
+
+/// How the next token is chosen: temperature, then top-k, top-p, min-p.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Divides the logits; 0 always takes the most likely token
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = 0.0,
+        env = "FAT_STATION_TEMPERATURE"
+    )]
+    pub temperature: f32,
+    /// Keep the K most likely tokens; 0 keeps all
+    #[arg(long, value_name = "K", default_value_t = 0, env = "FAT_STATION_TOP_K")]
+    pub top_k: usize,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        env = "FAT_STATION_TOP_P"
+    )]
+    pub top_p: f32,
+    /// Keep tokens at least this share as likely as the most likely one
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 0.0,
+        env = "FAT_STATION_MIN_P"
+    )]
+    pub min_p: f32,
+    /// Seed of the draw; the default is a fresh one each run
+    #[arg(long, value_name = "SEED", env = "FAT_STATION_SEED")]
+    pub seed: Option<u64>,
+}
+
+/// Flags of `perplexity`.
+#[derive(Debug, Clone, Args)]
+pub struct PerplexityArgs {
+    /// UTF-8 text to measure
+    #[arg(long, value_name = "TEXT", env = "FAT_STATION_FILE")]
+    pub file: PathBuf,
+    /// Window in tokens; the second half of each is scored
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 512,
+        env = "FAT_STATION_CONTEXT"
+    )]
+    pub context: usize,
+    /// Score at most this many windows
+    #[arg(long, value_name = "WINDOWS", env = "FAT_STATION_CHUNKS")]
+    pub chunks: Option<usize>,
+}
+
+/// Flags of `tokenize`.
+#[derive(Debug, Clone, Args)]
+pub struct TokenizeArgs {
+    /// The text; - reads it from stdin
+    #[arg(value_name = "TEXT")]
+    pub text: String,
+    /// Leave out the tokens that the model adds around a text
+    #[arg(long, env = "FAT_STATION_NO_SPECIAL", value_parser = BoolishValueParser::new())]
+    pub no_special: bool,
+    /// Put the text through the chat template first
+    #[arg(long, env = "FAT_STATION_CHAT", value_parser = BoolishValueParser::new())]
+    pub chat: bool,
+}
+
+/// How fetched rows are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// Check every row where the knot carries a row tree
+    Auto,
+    /// Check every row; refuse a knot without a row tree
+    Require,
+    /// Check nothing
+    Off,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object a line, spans with all their fields when they close
+    Json,
+}

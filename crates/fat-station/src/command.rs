@@ -1,0 +1,147 @@
+//! What each command does, from parsed flags to an exit code. One file a command; here is what
+//! they share.
+
+mod perplexity;
+mod run;
+mod serve;
+mod tokenize;
+
+use crate::cli::{Cli, Command};
+use crate::config::{Config, check_listen};
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::model::Model;
+use crate::summary::{RunFacts, Summary};
+use crate::telemetry;
+use crate::traffic::Traffic;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What every command has.
+#[derive(Debug)]
+pub struct Station {
+    config: Config,
+    traffic: Arc<Traffic>,
+    interrupt: Interrupt,
+    started: Instant,
+    summary_file: Option<PathBuf>,
+}
+
+/// Carries out what `cli` asks; `started` is when the process began.
+pub async fn execute(cli: Cli, started: Instant) -> ExitCode {
+    // Before anything is fetched: a download must be interruptible.
+    let outcome = match Interrupt::install() {
+        Ok(interrupt) => {
+            let outcome = dispatch(cli, interrupt.clone(), started).await;
+            if let Some(code) = interrupt.exit_code() {
+                return ExitCode::from(code);
+            }
+            outcome
+        }
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            telemetry::say(&format!("fat-station: {}", error.chain()));
+            error.exit_code()
+        }
+    }
+}
+
+async fn dispatch(cli: Cli, interrupt: Interrupt, started: Instant) -> Result<(), Error> {
+    telemetry::install(cli.station.log_format, &cli.station.log)?;
+    let config = Config::resolve(&cli.station, |name| std::env::var_os(name))?;
+    let station = Station {
+        config,
+        traffic: Arc::new(Traffic::default()),
+        interrupt,
+        started,
+        summary_file: cli.station.summary_file.clone(),
+    };
+    match cli.command {
+        Some(Command::Run(args)) => run::run(&station, &args).await,
+        Some(Command::Perplexity(args)) => perplexity::perplexity(&station, &args).await,
+        Some(Command::Tokenize(args)) => tokenize::tokenize(&station, &args).await,
+        None => serve::serve(&station, check_listen(&cli.server)?, cli.server.queue).await,
+    }
+}
+
+/// Tokens of a run, for its summary.
+#[derive(Debug, Clone, Copy, Default)]
+struct RunTokens {
+    prompt: u64,
+    generated: u64,
+    first: Option<Instant>,
+}
+
+impl Station {
+    /// `work`, unless a signal comes first.
+    async fn unless_interrupted<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            () = self.interrupt.token().cancelled() => Err(Error::Cancelled),
+            outcome = work => outcome,
+        }
+    }
+
+    /// Ends a run: the summary on stderr, and in the file that was asked for. `model` is absent
+    /// where the run ended before there was one.
+    fn summarise(&self, model: Option<&Model>, tokens: RunTokens) -> Result<(), Error> {
+        let mut facts = RunFacts {
+            model: self
+                .config
+                .knots
+                .first()
+                .map(crate::locator::Locator::stem)
+                .unwrap_or_default(),
+            prompt_tokens: tokens.prompt,
+            generated_tokens: tokens.generated,
+            first_token: tokens.first.map(|first| first.duration_since(self.started)),
+            total: self.started.elapsed(),
+            ..RunFacts::default()
+        };
+        if let Some(model) = model {
+            facts.model.clone_from(&model.name);
+            facts.cached_rows = model.embedding.cached_rows();
+            facts.full_table_bytes = model.full_table_bytes;
+            facts.resolutions.clone_from(&model.resolutions);
+        }
+        let summary = Summary::new(facts, &self.traffic);
+        telemetry::say(&summary.to_string());
+        match &self.summary_file {
+            Some(path) => write_json(path, &summary),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes `value` and a line end to `path`.
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string(value).map_err(std::io::Error::other);
+    text.and_then(|text| std::fs::write(path, text + "\n"))
+        .map_err(Error::file(path))
+}
+
+/// The text itself, or stdin for `-`.
+fn text_or_stdin(text: &str) -> Result<String, Error> {
+    if text != "-" {
+        return Ok(text.to_owned());
+    }
+    let mut read = String::new();
+    std::io::Read::read_to_string(&mut std::io::stdin().lock(), &mut read)
+        .map_err(Error::file(Path::new("stdin")))?;
+    Ok(read)
+}
+
+/// Writes a JSON value and a line end to stdout.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Error> {
+    use std::io::Write as _;
+    let text = serde_json::to_string(value).map_err(|error| Error::Output(error.into()))?;
+    writeln!(std::io::stdout().lock(), "{text}").map_err(Error::Output)
+}

@@ -1,0 +1,252 @@
+//! Everything that can end a station's work, each with the thing it concerns and an exit code.
+//! Texts never carry a query string or credentials: places are shown through `Locator`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What went wrong in the station.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Flags, files or a knot that cannot work together as asked.
+    #[error("{message}")]
+    Config {
+        /// What cannot work, and what would.
+        message: String,
+    },
+    /// One parameter of a request is out of its range or of a wrong type.
+    #[error("{message}")]
+    Request {
+        /// The parameter's name in the API.
+        parameter: &'static str,
+        /// What was expected and found.
+        message: String,
+    },
+    /// No knot was named and none was found beside the rows.
+    #[error(
+        "no knot found; give --knot, or put one beside the rows. tried:{}",
+        list(tried)
+    )]
+    NoKnot {
+        /// Every place that was tried, with what came of it.
+        tried: Vec<String>,
+    },
+    /// A knot's bytes are not a knot this station can read.
+    #[error("knot {object}")]
+    Knot {
+        /// The knot's place.
+        object: String,
+        /// What is wrong with it.
+        source: gkq_v2::Error,
+    },
+    /// A read from an origin or file did not succeed.
+    #[error("reading {object}")]
+    Origin {
+        /// The object's place.
+        object: String,
+        /// What happened on the wire.
+        source: helix_transport::Error,
+    },
+    /// The row store could not answer.
+    #[error("embedding rows of {object}")]
+    Rows {
+        /// The row file's place.
+        object: String,
+        /// What happened.
+        source: columnar_embed::Error,
+    },
+    /// A block's bytes do not match the digest in the knot's table.
+    #[error("block {block} of {object} has BLAKE3 {found}, its table says {expected}")]
+    Digest {
+        /// The knot's place.
+        object: String,
+        /// The block's name.
+        block: String,
+        /// Digest of the table, hexadecimal.
+        expected: String,
+        /// Digest of the bytes, hexadecimal.
+        found: String,
+    },
+    /// Neither the row store nor the knot has a tensor.
+    #[error("tensor {tensor} can be had from neither place: row store: {store}; knot: {knot}")]
+    NoWay {
+        /// The tensor's name.
+        tensor: String,
+        /// Why the row store does not have it.
+        store: String,
+        /// Why the knot does not have it.
+        knot: String,
+    },
+    /// The model could not be built or run.
+    #[error("model")]
+    Model(#[from] decoder_models::Error),
+    /// The head could not be loaded; every request that waits for it gets this.
+    #[error("loading the head")]
+    Head {
+        /// What kept it.
+        source: std::sync::Arc<Error>,
+    },
+    /// The tokenizer section is damaged.
+    #[error("tokenizer of {object}")]
+    Tokenizer {
+        /// The knot's place.
+        object: String,
+        /// What is wrong with it.
+        source: compact_tokenizer::Error,
+    },
+    /// The chat template does not parse, or refused the messages.
+    #[error("chat template: {message}")]
+    Template {
+        /// The template engine's account, with the line.
+        message: String,
+    },
+    /// The prompt leaves no room for a single token.
+    #[error("the prompt has {prompt_tokens} tokens, the context holds {context}")]
+    ContextOverflow {
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// Tokens that the context holds, prompt and answer together.
+        context: usize,
+    },
+    /// A token id that the model does not have.
+    #[error("token id {id} is outside the model's vocabulary of {vocabulary} tokens")]
+    TokenId {
+        /// The id.
+        id: u32,
+        /// Number of rows of the vocabulary matrix.
+        vocabulary: u64,
+    },
+    /// A logit that nothing can be chosen by.
+    #[error("logit {index} is {value}: the model's numbers are broken")]
+    Logits {
+        /// Position in the vocabulary.
+        index: usize,
+        /// The value.
+        value: f32,
+    },
+    /// A file of this machine could not be read or written.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The address could not be listened on, or the server's socket failed.
+    #[error("listening on {address}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The result could not be written.
+    #[error("writing the result")]
+    Output(#[source] std::io::Error),
+    /// A thread of the station ended without an answer.
+    #[error("{what} ended without an answer")]
+    Lost {
+        /// The work that was lost.
+        what: &'static str,
+    },
+    /// The work was asked to end.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+impl Error {
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::Config {
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// The process's exit code: the list in `--help`.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.class().code())
+    }
+
+    /// What kind of failure it is, for the exit code and the API's status.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::Config { .. }
+            | Self::Request { .. }
+            | Self::NoKnot { .. }
+            | Self::Knot { .. }
+            | Self::NoWay { .. }
+            | Self::Tokenizer { .. }
+            | Self::Template { .. }
+            | Self::ContextOverflow { .. }
+            | Self::TokenId { .. } => FailureClass::Config,
+            Self::Digest { .. } => FailureClass::Integrity,
+            Self::Origin { source, .. } => transport_class(source.kind()),
+            Self::Rows { source, .. } => transport_class(source.kind()),
+            Self::Head { source } => source.class(),
+            _ => FailureClass::Other,
+        }
+    }
+
+    /// The error and its causes in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// Kind of failure, as far as a caller acts on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    /// None of the others.
+    Other,
+    /// Flags, files or knots that cannot work as asked.
+    Config,
+    /// The object is missing or the wire failed.
+    Unreachable,
+    /// Bytes that do not match.
+    Integrity,
+    /// The origin refused the credentials.
+    Auth,
+}
+
+impl FailureClass {
+    fn code(self) -> u8 {
+        match self {
+            Self::Other => 1,
+            Self::Config => 64,
+            Self::Unreachable => 65,
+            Self::Integrity => 66,
+            Self::Auth => 67,
+        }
+    }
+}
+
+fn transport_class(kind: helix_transport::ErrorKind) -> FailureClass {
+    use helix_transport::ErrorKind;
+    match kind {
+        ErrorKind::Transient | ErrorKind::NotFound => FailureClass::Unreachable,
+        ErrorKind::Changed | ErrorKind::Corrupt => FailureClass::Integrity,
+        ErrorKind::Auth => FailureClass::Auth,
+        ErrorKind::Unsupported | ErrorKind::Config => FailureClass::Config,
+        _ => FailureClass::Other,
+    }
+}
+
+fn list(tried: &[String]) -> String {
+    tried.iter().map(|place| format!("\n  {place}")).collect()
+}

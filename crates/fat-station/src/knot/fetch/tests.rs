@@ -1,0 +1,107 @@
+//! Payloads through a source in memory: grouping, padding, digests, the cache.
+
+use super::*;
+use helix_transport::MemorySource;
+
+struct Object {
+    bytes: Vec<u8>,
+    wanted: Vec<WantedPayload>,
+}
+
+/// Payloads of these lengths, aligned to 64 bytes as in a knot, after a front of 64 bytes.
+fn object(lengths: &[usize]) -> Object {
+    let mut object = Object {
+        bytes: vec![0xFF; 64],
+        wanted: Vec::new(),
+    };
+    for (at, &length) in lengths.iter().enumerate() {
+        object
+            .bytes
+            .resize(object.bytes.len().next_multiple_of(64), 0);
+        let start = object.bytes.len();
+        object
+            .bytes
+            .extend((0..length).map(|byte| (byte * 7 + at) as u8));
+        object.wanted.push(WantedPayload {
+            name: format!("block {at}"),
+            range: start as u64..object.bytes.len() as u64,
+            blake3: *blake3::hash(&object.bytes[start..]).as_bytes(),
+        });
+    }
+    object
+}
+
+async fn fetch(
+    bytes: &[u8],
+    wanted: &[WantedPayload],
+    directory: &std::path::Path,
+) -> (Result<Vec<Bytes>, Error>, Traffic) {
+    let traffic = Traffic::default();
+    let source = Arc::new(MemorySource::new("knot", bytes.to_vec()));
+    let fetcher = PayloadFetcher::new(source, BlockCache::open(directory).unwrap());
+    (fetcher.fetch(wanted, Kind::Blocks, &traffic).await, traffic)
+}
+
+#[tokio::test]
+async fn payloads_come_in_the_order_asked_and_a_second_start_moves_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut object = object(&[100, 0, 1, 5_000, 64]);
+    object.wanted.reverse();
+    let check = |payloads: Vec<Bytes>| {
+        for (payload, wanted) in payloads.iter().zip(&object.wanted) {
+            let range = wanted.range.start as usize..wanted.range.end as usize;
+            assert_eq!(payload, &object.bytes[range], "{}", wanted.name);
+        }
+    };
+    let (payloads, traffic) = fetch(&object.bytes, &object.wanted, directory.path()).await;
+    check(payloads.unwrap());
+    let snapshot = traffic.blocks.snapshot();
+    assert_eq!(snapshot.useful_bytes, 5_165);
+    assert_eq!(snapshot.requests, 1, "neighbours share a request");
+    assert_eq!(
+        snapshot.received_bytes,
+        object.bytes.len() as u64 - 64,
+        "padding is counted as received"
+    );
+
+    let (payloads, traffic) = fetch(&object.bytes, &object.wanted, directory.path()).await;
+    check(payloads.unwrap());
+    assert_eq!(traffic.blocks.snapshot().requests, 0);
+    assert_eq!(traffic.blocks.snapshot().received_bytes, 0);
+}
+
+#[tokio::test]
+async fn concurrent_starts_share_a_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let object = object(&[4_000, 3_000]);
+    let starts = (0..8).map(|_| fetch(&object.bytes, &object.wanted, directory.path()));
+    for (payloads, _) in futures::future::join_all(starts).await {
+        assert_eq!(payloads.unwrap()[1].len(), 3_000);
+    }
+    let files = std::fs::read_dir(directory.path().join("blocks"))
+        .unwrap()
+        .count();
+    assert_eq!(files, 2, "nothing temporary is left");
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_named_counted_and_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let object = object(&[100, 200]);
+    let mut shifted = object.bytes.clone();
+    shifted[64..].rotate_left(4);
+    let (payloads, traffic) = fetch(&shifted, &object.wanted, directory.path()).await;
+    let error = payloads.unwrap_err();
+    assert!(
+        matches!(&error, Error::Digest { block, .. } if block == "block 0"),
+        "{error}"
+    );
+    assert_eq!(error.class(), crate::error::FailureClass::Integrity);
+    assert_eq!(traffic.blocks.snapshot().integrity_failures, 2);
+    assert_eq!(
+        std::fs::read_dir(directory.path().join("blocks"))
+            .unwrap()
+            .count(),
+        0
+    );
+}

@@ -1,0 +1,174 @@
+//! A place bytes come from, as the user names it: an http(s) or file URL, or a path.
+//! It opens nothing. Its text form never carries a query, a fragment or user information.
+
+use crate::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use url::Url;
+
+/// Where an object is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Locator {
+    /// A file of this machine.
+    File(PathBuf),
+    /// An object behind http or https.
+    Http(Url),
+}
+
+impl Locator {
+    /// Reads a locator: `http://`, `https://` and `file://` are URLs, the rest is a path.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL that does not parse or has another scheme.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let Some((scheme, _)) = text.split_once("://") else {
+            if text.is_empty() {
+                return Err(Error::config("an object's place must not be empty"));
+            }
+            return Ok(Self::File(PathBuf::from(text)));
+        };
+        let url = Url::parse(text)
+            .map_err(|error| Error::config(format!("a {scheme}:// URL is malformed: {error}")))?;
+        match url.scheme() {
+            "http" | "https" => Ok(Self::Http(url)),
+            "file" => url.to_file_path().map(Self::File).map_err(|()| {
+                Error::config("a file:// URL must name an absolute path of this machine")
+            }),
+            other => Err(Error::config(format!(
+                "scheme {other}:// is not supported: http, https, file or a path"
+            ))),
+        }
+    }
+
+    /// The object `<stem>.<extension>` in the same folder, without this object's query.
+    /// `None` where the locator names no file.
+    #[must_use]
+    pub fn sibling(&self, extension: &str) -> Option<Self> {
+        match self {
+            Self::File(path) => {
+                let stem = path.file_stem()?.to_str()?;
+                Some(Self::File(
+                    path.with_file_name(format!("{stem}.{extension}")),
+                ))
+            }
+            Self::Http(url) => {
+                let name = url
+                    .path_segments()?
+                    .next_back()
+                    .filter(|name| !name.is_empty())?;
+                let stem = Path::new(name).file_stem()?.to_str()?;
+                let mut sibling = url.clone();
+                sibling.set_query(None);
+                sibling.set_fragment(None);
+                // The segment is percent-encoded already; pushing it would encode it again.
+                let folder = url.path().strip_suffix(name)?;
+                sibling.set_path(&format!("{folder}{stem}.{extension}"));
+                Some(Self::Http(sibling))
+            }
+        }
+    }
+
+    /// The object's file name without its extension, for reports.
+    #[must_use]
+    pub fn stem(&self) -> String {
+        let path = match self {
+            Self::File(path) => path.clone(),
+            Self::Http(url) => PathBuf::from(url.path()),
+        };
+        path.file_stem().map_or_else(
+            || self.to_string(),
+            |stem| stem.to_string_lossy().into_owned(),
+        )
+    }
+}
+
+impl fmt::Display for Locator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(formatter, "{}", path.display()),
+            Self::Http(url) => {
+                write!(
+                    formatter,
+                    "{}://{}",
+                    url.scheme(),
+                    url.host_str().unwrap_or_default()
+                )?;
+                if let Some(port) = url.port() {
+                    write!(formatter, ":{port}")?;
+                }
+                formatter.write_str(url.path())
+            }
+        }
+    }
+}
+
+// A derived form would print the query of a signed URL.
+impl fmt::Debug for Locator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Locator({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_and_paths_are_told_apart() {
+        assert_eq!(
+            Locator::parse("a/b.rows").unwrap(),
+            Locator::File("a/b.rows".into())
+        );
+        assert_eq!(
+            Locator::parse("file:///a/b.rows").unwrap(),
+            Locator::File("/a/b.rows".into())
+        );
+        assert!(matches!(
+            Locator::parse("https://h/x").unwrap(),
+            Locator::Http(_)
+        ));
+        for (text, part) in [
+            ("ftp://h/x", "ftp"),
+            ("http://", "malformed"),
+            ("", "empty"),
+        ] {
+            let error = Locator::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_sibling_keeps_the_folder_and_drops_the_query() {
+        let rows = Locator::parse("https://user:pw@h:8/m%20x/q.b.rows?sig=secret#f").unwrap();
+        assert_eq!(
+            rows.sibling("gkq").unwrap().to_string(),
+            "https://h:8/m%20x/q.b.gkq"
+        );
+        let Locator::Http(url) = rows.sibling("gkq").unwrap() else {
+            panic!("a URL")
+        };
+        assert_eq!(url.query(), None);
+        assert_eq!(
+            url.username(),
+            "user",
+            "the same host gets the same credentials"
+        );
+        let path = Locator::parse("dir/q.rows").unwrap();
+        assert_eq!(
+            path.sibling("gkq").unwrap(),
+            Locator::File("dir/q.gkq".into())
+        );
+        assert_eq!(
+            Locator::parse("https://h/folder/").unwrap().sibling("gkq"),
+            None
+        );
+    }
+
+    #[test]
+    fn text_forms_are_redacted() {
+        let rows = Locator::parse("https://user:pw@h/q.rows?sig=secret").unwrap();
+        for text in [rows.to_string(), format!("{rows:?}")] {
+            assert!(!text.contains("secret") && !text.contains("pw"), "{text}");
+        }
+    }
+}

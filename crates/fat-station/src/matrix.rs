@@ -1,0 +1,297 @@
+//! The vocabulary matrix: what the knot declares about it, which way its rows are read, and how the
+//! whole of it is had when a head needs it. Decisions are the resolver's; this file carries them out.
+
+use crate::cli::Verify;
+use crate::config::Config;
+use crate::embedding::{Columnar, DenseTable, Embedding};
+use crate::error::Error;
+use crate::knot::{BlockCache, OpenKnot, PayloadFetcher, WantedPayload};
+use crate::locator::Locator;
+use crate::mmap;
+use crate::origin;
+use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, Table, Way, resolve};
+use crate::traffic::{Kind, Traffic};
+use bytes::Bytes;
+use columnar_embed::{
+    ColumnarEmbedBackend, PathSource, RowLayout, RowStoreConfig, RowTree, RowTreeVerifier,
+    Verification,
+};
+use gkq_v2::{Block, Columnar as ColumnarSection, Dtype};
+use helix_transport::RangeSource;
+use std::sync::Arc;
+
+/// Name of the vocabulary matrix.
+pub const EMBED_TOKENS: &str = "model.embed_tokens.weight";
+
+/// The vocabulary matrix of an opened knot.
+#[derive(Debug)]
+pub struct Matrix {
+    knot: Arc<OpenKnot>,
+    rows: Option<(Locator, Arc<dyn RangeSource>)>,
+    config: Config,
+    /// Element type of a row.
+    pub dtype: Dtype,
+    /// Bytes of one row.
+    pub row_bytes: usize,
+    /// Bytes of the whole matrix.
+    pub table_bytes: u64,
+}
+
+impl Matrix {
+    /// Finds the matrix in `knot` and opens the row table, if one was named; nothing remote is read.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where the knot has no dense vocabulary matrix, [`Error::Origin`] for a
+    /// table that cannot be opened.
+    pub fn open(knot: Arc<OpenKnot>, config: &Config) -> Result<Self, Error> {
+        let block = find(&knot)?;
+        let (dtype, shape) = (block.dtype(), block.shape.as_slice());
+        let geometry = match shape {
+            &[_, cols] => dtype.row_bytes(cols).zip(block.stored_bytes()),
+            _ => None,
+        };
+        let Some((row_bytes, table_bytes)) = geometry else {
+            return Err(Error::config(format!(
+                "{EMBED_TOKENS} of knot {} has shape {shape:?} in {dtype}, expected [vocab_size, hidden_size]",
+                knot.locator()
+            )));
+        };
+        let row_bytes = usize::try_from(row_bytes).map_err(|_overflow| {
+            Error::config(format!("{EMBED_TOKENS}: a row has {row_bytes} bytes"))
+        })?;
+        let rows = match &config.rows {
+            None => None,
+            Some(locator) => Some((locator.clone(), origin::open(locator, config.cleartext)?)),
+        };
+        Ok(Self {
+            knot,
+            rows,
+            config: config.clone(),
+            dtype,
+            row_bytes,
+            table_bytes,
+        })
+    }
+
+    /// Which way every eligible tensor goes, as far as is known now: after the first reply of the
+    /// row table its length is.
+    ///
+    /// # Errors
+    /// [`Error::NoWay`] for a tensor that can be had from neither place.
+    pub fn resolutions(&self) -> Result<Vec<Resolution>, Error> {
+        let table = self.table();
+        let mut resolutions = vec![resolve(&declared(find(&self.knot)?), &table)?];
+        let other = match &table {
+            Table::NotAsked => Table::NotAsked,
+            _ => Table::OfAnother {
+                tensor: EMBED_TOKENS.to_owned(),
+            },
+        };
+        let eligible = |block: &&Block| block.is_columnar_eligible() && block.name != EMBED_TOKENS;
+        for block in self.knot.front().blocks().iter().filter(eligible) {
+            resolutions.push(resolve(&declared(block), &other)?);
+        }
+        Ok(resolutions)
+    }
+
+    fn table(&self) -> Table {
+        let Some((locator, source)) = &self.rows else {
+            return Table::NotAsked;
+        };
+        let object = locator.to_string();
+        match source.version() {
+            Some(version) => Table::Located {
+                object,
+                len_bytes: version.len_bytes,
+            },
+            None => Table::Unread { object },
+        }
+    }
+
+    /// The way the matrix's rows go.
+    ///
+    /// # Errors
+    /// [`Error::NoWay`] where there is none.
+    pub fn way(&self) -> Result<Way, Error> {
+        Ok(resolve(&declared(find(&self.knot)?), &self.table())?.way)
+    }
+
+    /// A store over the row table.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `--verify require` without a row tree, [`Error::Rows`] for a tree that
+    /// contradicts itself.
+    pub fn columnar(&self, traffic: &Traffic) -> Result<Embedding, Error> {
+        let block = find(&self.knot)?;
+        let (Some(section), Some((locator, source))) = (&block.columnar, &self.rows) else {
+            return Err(Error::Lost {
+                what: "the columnar section",
+            });
+        };
+        let failed = |source| Error::Rows {
+            object: locator.to_string(),
+            source,
+        };
+        let layout = RowLayout::new(0, section.rows, section.row_bytes).map_err(failed)?;
+        let store = ColumnarEmbedBackend::new(
+            Arc::clone(source),
+            layout,
+            section.rows_blake3,
+            self.verification(section).map_err(failed)?,
+            RowStoreConfig {
+                cache_rows: self.config.embed_cache_rows,
+                ..RowStoreConfig::default()
+            },
+            traffic.store_meters(),
+        )
+        .map_err(failed)?;
+        Ok(Embedding::Columnar(Columnar::new(
+            store,
+            self.config.residency,
+        )))
+    }
+
+    /// Every knot of version 2 carries a tree for an eligible tensor, so `require` and `auto` differ
+    /// only where a later version leaves it out.
+    fn verification(
+        &self,
+        section: &ColumnarSection,
+    ) -> Result<Verification, columnar_embed::Error> {
+        if self.config.verify == Verify::Off {
+            return Ok(Verification::Off);
+        }
+        let pinned = self
+            .knot
+            .front()
+            .front_slice(&section.pinned_nodes)
+            .unwrap_or_default();
+        let tree = RowTree {
+            rows: section.rows,
+            root: section.tree_root,
+            pinned_level: tree_level(section),
+            pinned_nodes: Bytes::copy_from_slice(pinned),
+        };
+        let paths = match (self.knot.source(), self.knot.mapped(&section.path_table)) {
+            (Some(source), _) => PathSource::Remote {
+                source,
+                base_bytes: section.path_table.start,
+            },
+            (None, table) => PathSource::Local(table.unwrap_or_default()),
+        };
+        RowTreeVerifier::new(tree, paths).map(Verification::Tree)
+    }
+
+    /// The whole matrix in its stored form: the knot's block, or the row table where the knot was
+    /// packed without it.
+    ///
+    /// # Errors
+    /// [`Error::Origin`], [`Error::Digest`] or [`Error::File`] where it cannot be had.
+    pub async fn whole(&self, kind: Kind, traffic: &Traffic) -> Result<Bytes, Error> {
+        let block = find(&self.knot)?;
+        if !block.is_external() {
+            let payloads = self
+                .knot
+                .payloads(&[WantedPayload::block(block)], kind, traffic)
+                .await?;
+            return payloads.into_iter().next().ok_or(Error::Lost {
+                what: "the matrix's payload",
+            });
+        }
+        let wanted = WantedPayload {
+            name: EMBED_TOKENS.to_owned(),
+            range: 0..self.table_bytes,
+            blake3: block.blake3,
+        };
+        match &self.rows {
+            Some((Locator::File(path), _)) => {
+                let (path, object) = (path.clone(), path.display().to_string());
+                tokio::task::spawn_blocking(move || checked_file(&path, object, &wanted))
+                    .await
+                    .map_err(|_panicked| Error::Lost {
+                        what: "the row table",
+                    })?
+            }
+            Some((Locator::Http(_), source)) => {
+                let cache = BlockCache::open(&self.config.cache_dir)?;
+                let fetcher = PayloadFetcher::new(Arc::clone(source), cache);
+                let payloads = fetcher.fetch(&[wanted], kind, traffic).await?;
+                payloads.into_iter().next().ok_or(Error::Lost {
+                    what: "the row table",
+                })
+            }
+            None => Err(Error::NoWay {
+                tensor: EMBED_TOKENS.to_owned(),
+                store: "--columnar-embed was not given".to_owned(),
+                knot: "packed without this tensor's payload".to_owned(),
+            }),
+        }
+    }
+
+    /// The matrix's block, for its shape and dtype.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where the knot has none, which [`Matrix::open`] has ruled out.
+    pub fn block(&self) -> Result<&Block, Error> {
+        find(&self.knot)
+    }
+
+    /// `bytes`, the whole matrix, as a table of rows.
+    #[must_use]
+    pub fn dense_table(&self, bytes: Bytes) -> DenseTable {
+        DenseTable::new(bytes, self.row_bytes)
+    }
+}
+
+/// The knot counts the pinned level from the leaves, the row tree from the root.
+fn tree_level(section: &ColumnarSection) -> u32 {
+    gkq_v2::RowTreeShape::new(section.rows)
+        .map_or(0, |shape| shape.depth.saturating_sub(section.pinned_level))
+}
+
+fn find(knot: &OpenKnot) -> Result<&Block, Error> {
+    knot.front().block(EMBED_TOKENS).ok_or_else(|| {
+        Error::config(format!(
+            "knot {} has no tensor {EMBED_TOKENS}",
+            knot.locator()
+        ))
+    })
+}
+
+fn declared(block: &Block) -> Declared {
+    let table = block
+        .columnar
+        .as_ref()
+        .filter(|_| block.is_columnar_eligible());
+    Declared {
+        tensor: block.name.clone(),
+        table: table.map(|section| DeclaredTable {
+            rows: section.rows,
+            row_bytes: u64::from(section.row_bytes),
+            dtype: section.dtype.name(),
+        }),
+        dense: if block.is_external() {
+            Dense::External
+        } else {
+            Dense::Present
+        },
+    }
+}
+
+/// Maps a local row table after hashing it: it stands in for a block of the knot.
+fn checked_file(
+    path: &std::path::Path,
+    object: String,
+    wanted: &WantedPayload,
+) -> Result<Bytes, Error> {
+    let bytes = mmap::map(path)?;
+    let found = blake3::hash(&bytes);
+    if *found.as_bytes() == wanted.blake3 {
+        return Ok(bytes);
+    }
+    Err(Error::Digest {
+        object,
+        block: wanted.name.clone(),
+        expected: blake3::Hash::from_bytes(wanted.blake3).to_string(),
+        found: found.to_string(),
+    })
+}

@@ -1,0 +1,193 @@
+//! The station's counters, in atomics first: spans, summary and (later) metrics are derived from
+//! them, so that sampling or a log filter never changes a total.
+
+use columnar_embed::{RowOutcomes, StoreMeters};
+use helix_transport::{Meter, MeterSnapshot, Patience, ReadOptions};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One meter per kind of bytes, and the ledger of row reads.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Rows of the row store.
+    pub rows: Arc<Meter>,
+    /// Verification paths of rows.
+    pub paths: Arc<Meter>,
+    /// The head: the tied matrix or `lm_head`.
+    pub head: Arc<Meter>,
+    /// Layers, norms and the tokenizer.
+    pub blocks: Arc<Meter>,
+    /// The front of the knot.
+    pub probe: Arc<Meter>,
+    /// What became of each row asked of the store.
+    pub outcomes: Arc<RowOutcomes>,
+    ledger: Mutex<Ledger>,
+}
+
+/// Whether rows are for a prompt or for a token just generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Rows of a prompt.
+    Prefill,
+    /// The row of a generated token.
+    Decode,
+}
+
+impl Phase {
+    /// The phase's name in spans.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// What was asked of the embedding, whichever way it went.
+#[derive(Debug, Default, Clone)]
+struct Ledger {
+    rows_asked: u64,
+    resident: u64,
+    distinct: HashSet<u32>,
+    decode_distinct: HashSet<u32>,
+    prefill_rows: MeterSnapshot,
+    prefill_paths: MeterSnapshot,
+}
+
+/// Totals of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerTotals {
+    /// Positions whose row was asked.
+    pub rows_asked: u64,
+    /// Rows read from the resident matrix.
+    pub resident: u64,
+    /// Distinct token ids among them.
+    pub distinct_rows: u64,
+    /// Distinct token ids among the generated tokens that were fed back.
+    pub decode_distinct_rows: u64,
+    /// Row traffic of prompts.
+    pub prefill_rows: MeterSnapshot,
+    /// Path traffic of prompts.
+    pub prefill_paths: MeterSnapshot,
+}
+
+impl Traffic {
+    /// The meters that a row store counts in.
+    #[must_use]
+    pub fn store_meters(&self) -> StoreMeters {
+        StoreMeters {
+            rows: Arc::clone(&self.rows),
+            paths: Arc::clone(&self.paths),
+            outcomes: Arc::clone(&self.outcomes),
+        }
+    }
+
+    /// Read options that count in the meter of `kind`, with a stream's patience.
+    #[must_use]
+    pub fn streaming(&self, kind: Kind) -> ReadOptions {
+        let meter = match kind {
+            Kind::Probe => &self.probe,
+            Kind::Blocks => &self.blocks,
+            Kind::Head => &self.head,
+        };
+        ReadOptions::new(Arc::clone(meter), Patience::Stream)
+    }
+
+    /// Notes that rows of `ids` were read in `phase`.
+    pub(crate) fn note_rows(&self, ids: &[u32], phase: Phase, read: RowsRead) {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.rows_asked += ids.len() as u64;
+        ledger.resident += read.resident;
+        ledger.distinct.extend(ids);
+        match phase {
+            Phase::Prefill => {
+                ledger.prefill_rows = sum(ledger.prefill_rows, read.rows);
+                ledger.prefill_paths = sum(ledger.prefill_paths, read.paths);
+            }
+            Phase::Decode => ledger.decode_distinct.extend(ids),
+        }
+    }
+
+    /// The ledger's totals so far.
+    #[must_use]
+    pub fn ledger(&self) -> LedgerTotals {
+        let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        LedgerTotals {
+            rows_asked: ledger.rows_asked,
+            resident: ledger.resident,
+            distinct_rows: ledger.distinct.len() as u64,
+            decode_distinct_rows: ledger.decode_distinct.len() as u64,
+            prefill_rows: ledger.prefill_rows,
+            prefill_paths: ledger.prefill_paths,
+        }
+    }
+}
+
+/// Kinds of bytes that this crate reads itself; rows and paths are the store's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The front of the knot.
+    Probe,
+    /// Layers, norms and the tokenizer.
+    Blocks,
+    /// The head.
+    Head,
+}
+
+/// What one read of rows cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RowsRead {
+    pub(crate) resident: u64,
+    pub(crate) rows: MeterSnapshot,
+    pub(crate) paths: MeterSnapshot,
+}
+
+fn sum(left: MeterSnapshot, right: MeterSnapshot) -> MeterSnapshot {
+    MeterSnapshot {
+        requests: left.requests + right.requests,
+        received_bytes: left.received_bytes + right.received_bytes,
+        useful_bytes: left.useful_bytes + right.useful_bytes,
+        retries: left.retries + right.retries,
+        waves: left.waves + right.waves,
+        integrity_failures: left.integrity_failures + right.integrity_failures,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledger_tells_positions_from_ids_and_phases_apart() {
+        let traffic = Traffic::default();
+        let rows = MeterSnapshot {
+            received_bytes: 10,
+            ..MeterSnapshot::default()
+        };
+        traffic.note_rows(
+            &[1, 2, 1],
+            Phase::Prefill,
+            RowsRead {
+                rows,
+                ..RowsRead::default()
+            },
+        );
+        traffic.note_rows(
+            &[2],
+            Phase::Decode,
+            RowsRead {
+                rows,
+                resident: 1,
+                ..RowsRead::default()
+            },
+        );
+        traffic.note_rows(&[3], Phase::Decode, RowsRead::default());
+        let totals = traffic.ledger();
+        assert_eq!(totals.rows_asked, 5);
+        assert_eq!(totals.distinct_rows, 3);
+        assert_eq!(totals.decode_distinct_rows, 2);
+        assert_eq!(totals.resident, 1);
+        assert_eq!(totals.prefill_rows.received_bytes, 10);
+    }
+}

@@ -3,6 +3,9 @@
 //! window let old positions go, so their size is bounded by the window. Eviction policy beyond
 //! that, and sharing between sessions, are not here.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 
 use crate::Error;

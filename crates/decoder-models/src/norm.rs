@@ -37,6 +37,12 @@ impl RmsNorm {
         })
     }
 
+    /// A norm of weights already at hand.
+    #[cfg(test)]
+    pub(crate) fn from_parts(weight: Vec<f32>, eps: f32) -> Self {
+        Self { weight, eps }
+    }
+
     /// Norms each run of `width` values of `[rows, n * width]`: the whole row, or every head of it.
     pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor, Error> {
         Ok(input.apply_op1_no_bwd(self)?)

@@ -3,6 +3,9 @@
 //! `modeling_rope_utils.py` of transformers, whose f32 product of position and frequency is kept,
 //! because at position 10^5 an exact product would differ from it by more than 10^-3.
 
+#[cfg(test)]
+mod tests;
+
 use std::f64::consts::TAU;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
@@ -168,11 +171,14 @@ impl CustomOp1 for Rotation<'_> {
     }
 }
 
-/// `theta^(-2i / d)` for each pair `i` of the rotary dimension `d`.
+/// `theta^(-2i / d)` for each pair `i` of the rotary dimension `d`, with torch's roundings: exponent,
+/// power and reciprocal to f32 each. One rounding fewer moves a frequency by an ulp, and at a
+/// distance of 3,000 positions the logits of a small model by 2.5e-4.
 #[allow(clippy::cast_precision_loss, reason = "the dimension is at most 2^16")]
 fn base_frequencies(theta: f64, rotary_dim: usize) -> Vec<f64> {
+    let power = |pair: usize| theta.powf(f64::from((2 * pair) as f32 / rotary_dim as f32));
     (0..rotary_dim / 2)
-        .map(|pair| theta.powf(-((2 * pair) as f64) / rotary_dim as f64))
+        .map(|pair| f64::from(1.0 / narrow(power(pair))))
         .collect()
 }
 

@@ -2,6 +2,9 @@
 //! operations. Every operation here computes a row from that row alone, so its bits don't depend
 //! on how many rows come along (held by `tests::rows_alone`).
 
+#[cfg(test)]
+mod tests;
+
 use candle_core::{CpuStorage, DType, Device, Layout, Result as CandleResult, Storage, Tensor};
 use rayon::prelude::*;
 

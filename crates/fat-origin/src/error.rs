@@ -131,6 +131,30 @@ pub enum Error {
         /// Why it cannot be done here.
         reason: String,
     },
+    /// The knot's own rules were broken.
+    #[error("{}", path.display())]
+    Knot {
+        /// The knot.
+        path: PathBuf,
+        /// Which rule.
+        source: gkq_v2::Error,
+    },
+    /// The row file or its hash tree could not be written.
+    #[error("{}", path.display())]
+    Rows {
+        /// The row file.
+        path: PathBuf,
+        /// The cause.
+        source: columnar_embed::Error,
+    },
+    /// The tokenizer could not be brought into its compact form.
+    #[error("tokenizer of `{}`", path.display())]
+    Tokenizer {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The cause.
+        source: compact_tokenizer::Error,
+    },
     /// The server could not take its address.
     #[error("cannot listen on {address}")]
     Listen {

@@ -2,10 +2,26 @@
 //!
 //! It reads checkpoints and writes knots; it never runs a model and holds no row cache. The knot's
 //! bytes are specified in `docs/format/gkq-v2.md`, the row file's in `docs/format/row-store.md`.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`pack`] | a Hugging Face directory or a GGUF to `NAME.gkq` and `NAME.rows` |
+//! | [`inspect`] | what a knot holds, from its front alone |
+//! | [`verify`] | every digest, the row file, the row tree |
+//! | [`serve`] | a static range server: HTTP/1.1, HTTP/2, TLS |
+//! | [`checkpoint`], [`tokenizer`] | the formats that are read |
 
 pub mod checkpoint;
+pub mod cli;
+pub mod command;
 mod error;
+mod factor;
+pub mod inspect;
+mod knot_file;
+pub mod pack;
+mod progress;
 pub mod serve;
 pub mod tokenizer;
+pub mod verify;
 
 pub use error::Error;

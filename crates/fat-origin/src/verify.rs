@@ -1,0 +1,248 @@
+//! Checks a knot, and the row file beside it, byte for byte: every payload against its digest, the row
+//! file against the matrix, the rows against their tree. What differs is named with its offset; all
+//! of it is looked at, so one run tells everything.
+
+use std::path::{Path, PathBuf};
+
+use columnar_embed::RowTreeBuilder;
+use gkq_v2::{Block, Columnar, SectionKind};
+use serde::Serialize;
+
+use crate::Error;
+use crate::checkpoint::DataFile;
+use crate::knot_file::{self, KnotFile};
+use crate::progress::Progress;
+
+/// The outcome of a check.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// The knot.
+    pub knot: PathBuf,
+    /// The row file, if one was checked.
+    pub rows: Option<PathBuf>,
+    /// Payloads whose digest was computed.
+    pub payloads: usize,
+    /// Bytes that were read for it.
+    pub bytes: u64,
+    /// Row trees that were rebuilt from their rows.
+    pub trees: usize,
+    /// What is not as it should be; empty for a good knot.
+    pub differences: Vec<Difference>,
+}
+
+/// Bytes that are not what the knot says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Difference {
+    /// The file.
+    pub file: PathBuf,
+    /// The block, section or tree.
+    pub part: String,
+    /// Offset in the file: of the first wrong byte where that is known, else of the part.
+    pub offset: u64,
+    /// What the knot says.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+/// Checks a knot and, if given, the row file of its columnar-eligible tensor.
+///
+/// # Errors
+/// Only what keeps the check from being made: a front that cannot be parsed, or I/O. Wrong bytes are
+/// in the report.
+pub fn verify(knot: &Path, rows: Option<&Path>) -> Result<VerifyReport, Error> {
+    let file = KnotFile::open(knot)?;
+    let rows = rows.map(DataFile::open).transpose()?;
+    let mut check = Check {
+        bar: Progress::new("verifying"),
+        report: VerifyReport {
+            knot: knot.to_path_buf(),
+            rows: rows.as_ref().map(|rows| rows.path.clone()),
+            payloads: 0,
+            bytes: 0,
+            trees: 0,
+            differences: Vec::new(),
+        },
+        knot: &file,
+    };
+    let rows_bytes = rows.as_ref().map_or(0, |rows| rows.len_bytes);
+    check.bar.set_total(file.knot.object_bytes().saturating_add(rows_bytes));
+    check.sections()?;
+    check.blocks()?;
+    check.rows(rows.as_ref())?;
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    knot: &'a KnotFile,
+    bar: Progress,
+    report: VerifyReport,
+}
+
+impl Check<'_> {
+    fn sections(&mut self) -> Result<(), Error> {
+        for section in self.knot.knot.sections() {
+            // What lies in the front was digested when the front was parsed.
+            if section.range.end <= self.knot.knot.front_bytes() {
+                continue;
+            }
+            self.payload(format!("section {}", section.kind), &section.range, section.blake3)?;
+        }
+        Ok(())
+    }
+
+    fn blocks(&mut self) -> Result<(), Error> {
+        for block in self.knot.knot.blocks() {
+            self.bar.on(&block.name);
+            if !block.is_external() {
+                self.payload(format!("block `{}`", block.name), &block.payload, block.blake3)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn payload(&mut self, part: String, range: &std::ops::Range<u64>, expected: [u8; 32]) -> Result<(), Error> {
+        let found = self.knot.digest(range, |bytes| self.bar.add(bytes))?;
+        self.report.payloads += 1;
+        self.report.bytes += range.end - range.start;
+        if found != expected {
+            self.differ(&self.knot.path.clone(), part, range.start, hex(&expected), hex(&found));
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: Option<&DataFile>) -> Result<(), Error> {
+        let eligible: Vec<_> = self
+            .knot
+            .knot
+            .blocks()
+            .iter()
+            .filter_map(|block| block.columnar.as_ref().map(|columnar| (block, columnar)))
+            .collect();
+        if let (Some(rows), [] | [_, _, ..]) = (rows, eligible.as_slice()) {
+            return Err(Error::Option {
+                option: "--rows",
+                reason: format!(
+                    "`{}` fits a knot with one columnar-eligible tensor, this one has {}",
+                    rows.path.display(),
+                    eligible.len()
+                ),
+            });
+        }
+        for (block, columnar) in eligible {
+            if let Some(rows) = rows {
+                self.row_file(block, columnar, rows)?;
+            }
+            match (block.is_external(), rows) {
+                (false, _) => self.tree(block, columnar, None)?,
+                (true, Some(rows)) => self.tree(block, columnar, Some(rows))?,
+                (true, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The row file: its length, its digest, and where it first differs from the block.
+    fn row_file(&mut self, block: &Block, columnar: &Columnar, rows: &DataFile) -> Result<(), Error> {
+        let part = format!("rows of `{}`", block.name);
+        let expected = columnar.rows.saturating_mul(columnar.row_bytes.into());
+        if rows.len_bytes != expected {
+            let expected = format!("{expected} bytes ({} rows of {})", columnar.rows, columnar.row_bytes);
+            self.differ(&rows.path, part, 0, expected, format!("{} bytes", rows.len_bytes));
+            return Ok(());
+        }
+        let found = knot_file::digest(rows, &(0..rows.len_bytes), |bytes| self.bar.add(bytes))?;
+        self.report.payloads += 1;
+        self.report.bytes += rows.len_bytes;
+        if found == columnar.rows_blake3 {
+            return Ok(());
+        }
+        let first = if block.is_external() { None } else { first_difference(self.knot, block, rows)? };
+        match first {
+            Some(offset) => {
+                let row = offset.checked_div(columnar.row_bytes.into()).unwrap_or(0);
+                let part = format!("{part}, row {row}");
+                self.differ(&rows.path, part, offset, "the block's bytes".to_owned(), "other bytes".to_owned());
+            }
+            None => self.differ(&rows.path, part, 0, hex(&columnar.rows_blake3), hex(&found)),
+        }
+        Ok(())
+    }
+
+    /// Rebuilds the row tree from the block, or from the row file of an external one.
+    fn tree(&mut self, block: &Block, columnar: &Columnar, rows: Option<&DataFile>) -> Result<(), Error> {
+        let rows_error = |source| Error::Rows { path: self.knot.path.clone(), source };
+        let mut builder =
+            RowTreeBuilder::new(columnar.rows, blake3::Hasher::new()).map_err(rows_error)?;
+        let row_bytes = u64::from(columnar.row_bytes).max(1);
+        let chunk = ((4 << 20) / row_bytes).max(1) * row_bytes;
+        let width = usize::try_from(row_bytes).unwrap_or(usize::MAX);
+        let push = |bytes: &[u8]| {
+            bytes.chunks(width).try_for_each(|row| builder.push(row)).map_err(rows_error)
+        };
+        match rows {
+            Some(rows) if rows.len_bytes != columnar.rows.saturating_mul(row_bytes) => return Ok(()),
+            Some(rows) => knot_file::chunks(rows, &(0..rows.len_bytes), chunk, push)?,
+            None => self.knot.chunks(&block.payload, chunk, push)?,
+        }
+        let (tree, paths) = builder.finish().map_err(rows_error)?;
+        self.report.trees += 1;
+        let path = self.knot.path.clone();
+        if tree.root != columnar.tree_root {
+            let part = format!("row tree root of `{}`", block.name);
+            self.differ(&path, part, 0, short(&columnar.tree_root), short(&tree.root));
+        }
+        let pinned = self.knot.knot.front_slice(&columnar.pinned_nodes).unwrap_or_default();
+        if tree.pinned_nodes != pinned {
+            let part = format!("pinned nodes of `{}`", block.name);
+            let found = format!("others at node {}", first_node(&tree.pinned_nodes, pinned));
+            self.differ(&path, part, columnar.pinned_nodes.start, "the nodes of the rows".to_owned(), found);
+        }
+        // The path table's own digest was checked; here it is checked that it belongs to these rows.
+        let stored = self.knot.knot.section_of(&block.name, SectionKind::PathTable).map(|section| section.blake3);
+        let rebuilt = *paths.finalize().as_bytes();
+        if let Some(stored) = stored
+            && stored != rebuilt
+        {
+            let part = format!("path table of `{}`", block.name);
+            self.differ(&path, part, columnar.path_table.start, hex(&rebuilt), hex(&stored));
+        }
+        Ok(())
+    }
+
+    fn differ(&mut self, file: &Path, part: String, offset: u64, expected: String, found: String) {
+        self.report.differences.push(Difference { file: file.to_path_buf(), part, offset, expected, found });
+    }
+}
+
+/// The offset of the first byte in which a row file and a block of equal length differ.
+fn first_difference(knot: &KnotFile, block: &Block, rows: &DataFile) -> Result<Option<u64>, Error> {
+    let mut offset = 0_u64;
+    let mut found = None;
+    let mut theirs = Vec::new();
+    knot.chunks(&block.payload, 4 << 20, |ours| {
+        if found.is_none() {
+            theirs.resize(ours.len(), 0);
+            rows.read_at(&mut theirs, offset)?;
+            let position = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+            found = position.map(|position| offset + position as u64);
+            offset += ours.len() as u64;
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn first_node(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).position(|(one, other)| one != other).unwrap_or(0) / 16
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    blake3::Hash::from_bytes(*digest).to_hex().to_string()
+}
+
+fn short(hash: &[u8; 16]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}

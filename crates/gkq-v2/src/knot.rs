@@ -145,6 +145,21 @@ impl Knot {
         std::str::from_utf8(self.front_slice(&self.section(kind)?.range)?).ok()
     }
 
+    /// The bytes between payloads, in file order, which must be zero. Opening does not see them; who
+    /// has the whole object checks them.
+    pub fn padding(&self) -> Vec<Range<u64>> {
+        let blocks = self.table.blocks.iter().map(|block| &block.payload);
+        let sections = self.table.sections.iter().map(|section| &section.range);
+        let outside = |range: &&Range<u64>| range.start >= self.header.front_bytes;
+        let mut payloads: Vec<_> = blocks.chain(sections).filter(outside).collect();
+        payloads.sort_by_key(|range| range.start);
+        let gap = |pair: &[&Range<u64>]| match pair {
+            [before, after] if before.end < after.start => Some(before.end..after.start),
+            _ => None,
+        };
+        payloads.windows(2).filter_map(gap).collect()
+    }
+
     /// Checks that `bytes` are the payload of `block`: its length and its digest.
     ///
     /// # Errors

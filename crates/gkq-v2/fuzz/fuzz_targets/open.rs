@@ -18,7 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
         && front_bytes <= sealed.len()
     {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&sealed[..DIGEST.start]).update(&sealed[DIGEST.end..front_bytes]);
+        hasher
+            .update(&sealed[..DIGEST.start])
+            .update(&sealed[DIGEST.end..front_bytes]);
         sealed[DIGEST].copy_from_slice(hasher.finalize().as_bytes());
         open(&sealed);
     }
@@ -26,10 +28,15 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// What opens keeps its promises.
 fn open(bytes: &[u8]) {
-    let Ok(knot) = Knot::parse(bytes, bytes.len() as u64) else { return };
+    let Ok(knot) = Knot::parse(bytes, bytes.len() as u64) else {
+        return;
+    };
     for block in knot.blocks() {
         assert!(block.payload.end <= knot.object_bytes());
-        assert!(knot.block(&block.name).is_some_and(|found| std::ptr::eq(found, block)));
+        assert!(
+            knot.block(&block.name)
+                .is_some_and(|found| std::ptr::eq(found, block))
+        );
         assert_eq!(block.is_columnar_eligible(), block.columnar.is_some());
         let payload = &bytes[block.payload.start as usize..block.payload.end as usize];
         let _ = knot.verify_payload(block, payload);

@@ -2,11 +2,13 @@
 //! `GKQ_V2_REGENERATE=1 cargo test -p gkq-v2` writes them and the fuzz seeds anew; only a new version
 //! of the format may change them.
 
+use std::path::Path;
+
 use gkq_v2::{
     BlockBody, BlockSpec, ColumnarSpec, Dtype, Knot, KnotDraft, Payload, RowTreeShape, SectionKind,
 };
 
-use crate::hexdump::{fixtures, golden, print};
+use crate::hexdump::{fixtures, golden, print, read_fixture};
 use crate::row_store::{RowTree, row_tree};
 
 pub(crate) const CLEAR: &str = "columnar-clear.hex";
@@ -114,18 +116,23 @@ pub(crate) fn build(columnar: bool) -> Vec<u8> {
 fn check_golden(name: &str, title: &str, columnar: bool) {
     let file = build(columnar);
     let dump = print(title, &file);
+    let seed = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus/open")
+        .join(name.replace(".hex", ".gkq"));
     if std::env::var_os("GKQ_V2_REGENERATE").is_some() {
         std::fs::write(fixtures().join("v2").join(name), &dump).unwrap();
-        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/open");
-        std::fs::create_dir_all(&corpus).unwrap();
-        std::fs::write(corpus.join(name.replace(".hex", ".gkq")), &file).unwrap();
+        std::fs::write(&seed, &file).unwrap();
     }
     assert!(
         golden(name) == file,
         "{name}: the writer no longer writes the golden bytes"
     );
     assert!(
-        crate::hexdump::read_fixture(&format!("v2/{name}")) == dump,
+        std::fs::read(seed).unwrap() == file,
+        "{name}: the fuzz seed is another knot"
+    );
+    assert!(
+        read_fixture(&format!("v2/{name}")) == dump,
         "{name}: the comments of the dump are not those of its fields"
     );
 }
@@ -162,6 +169,10 @@ fn the_goldens_open_from_their_front_alone() {
         let at = |range: &std::ops::Range<u64>| &file[range.start as usize..range.end as usize];
         for block in knot.blocks() {
             knot.verify_payload(block, at(&block.payload)).unwrap();
+        }
+        for gap in knot.padding() {
+            assert!((1..64).contains(&(gap.end - gap.start)), "{gap:?}");
+            assert!(at(&gap).iter().all(|&byte| byte == 0), "{gap:?}");
         }
         for section in knot.sections() {
             knot.verify_section(section, at(&section.range)).unwrap();

@@ -7,6 +7,7 @@
 )]
 
 mod fields;
+mod format_page;
 mod golden;
 mod hexdump;
 mod hostile;

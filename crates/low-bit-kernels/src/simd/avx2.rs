@@ -72,8 +72,10 @@ macro_rules! implement {
             unsafe fn load_lanes(from: *const u8, stride: usize) -> __m256i {
                 // SAFETY: the trait's duties.
                 unsafe {
-                    let lane = |l: usize| _mm_loadu_si128(from.add(l * stride).cast());
-                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(lane(0)), lane(1))
+                    _mm256_inserti128_si256::<1>(
+                        _mm256_castsi128_si256(_mm_loadu_si128(from.cast())),
+                        _mm_loadu_si128(from.add(stride).cast()),
+                    )
                 }
             }
             #[inline(always)]

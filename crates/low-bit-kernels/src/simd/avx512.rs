@@ -39,11 +39,10 @@ unsafe impl Vector for Avx512 {
     unsafe fn load_lanes(from: *const u8, stride: usize) -> __m512i {
         // SAFETY: the trait's duties.
         unsafe {
-            let lane = |l: usize| _mm_loadu_si128(from.add(l * stride).cast());
-            let z = _mm512_castsi128_si512(lane(0));
-            let z = _mm512_inserti32x4::<1>(z, lane(1));
-            let z = _mm512_inserti32x4::<2>(z, lane(2));
-            _mm512_inserti32x4::<3>(z, lane(3))
+            let z = _mm512_castsi128_si512(_mm_loadu_si128(from.cast()));
+            let z = _mm512_inserti32x4::<1>(z, _mm_loadu_si128(from.add(stride).cast()));
+            let z = _mm512_inserti32x4::<2>(z, _mm_loadu_si128(from.add(2 * stride).cast()));
+            _mm512_inserti32x4::<3>(z, _mm_loadu_si128(from.add(3 * stride).cast()))
         }
     }
     #[inline(always)]

@@ -1,4 +1,7 @@
 //! Unpacking levels straight into vectors, a tile of rows at a time.
+//!
+//! No closures here or in `tile.rs` where vectors are at hand: a closure is a function of its own
+//! without the CPU features, and what is not inlined into the caller at once stays slow.
 #![allow(
     unsafe_code,
     reason = "reads blocks of many rows through one pointer and a stride"
@@ -97,8 +100,10 @@ impl VectorFormat for Q4K {
         unsafe {
             let (block, group) = (row.add(group / 8 * Self::BYTES), group % 8);
             let from = block.add(16 + 32 * (group / 2));
-            let nibble = |at| half_byte::<V>(V::load_lanes(from.add(at), stride), group % 2);
-            [nibble(0), nibble(16)]
+            [
+                half_byte::<V>(V::load_lanes(from, stride), group % 2),
+                half_byte::<V>(V::load_lanes(from.add(16), stride), group % 2),
+            ]
         }
     }
 }
@@ -110,12 +115,18 @@ impl VectorFormat for Q5K {
         unsafe {
             let (block, group) = (row.add(group / 8 * Self::BYTES), group % 8);
             let from = block.add(48 + 32 * (group / 2));
-            let level = |at| {
-                let nibble = half_byte::<V>(V::load_lanes(from.add(at), stride), group % 2);
-                let fifth = V::load_lanes(block.add(16 + at), stride);
-                V::or(nibble, bits::<V>(fifth, group, 1, 4))
-            };
-            [level(0), level(16)]
+            let low = half_byte::<V>(V::load_lanes(from, stride), group % 2);
+            let high = half_byte::<V>(V::load_lanes(from.add(16), stride), group % 2);
+            [
+                V::or(
+                    low,
+                    bits::<V>(V::load_lanes(block.add(16), stride), group, 1, 4),
+                ),
+                V::or(
+                    high,
+                    bits::<V>(V::load_lanes(block.add(32), stride), group, 1, 4),
+                ),
+            ]
         }
     }
 }

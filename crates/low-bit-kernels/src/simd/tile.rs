@@ -285,9 +285,11 @@ unsafe fn interleave<F: VectorFormat, V: Vector>(tile: &Tile<'_>, levels: &mut [
         // SAFETY: the caller's duty; `GROUP` columns of a tile take `GROUP * ROWS` bytes.
         unsafe {
             let mut to = levels.as_mut_ptr().add(group * F::GROUP * V::ROWS);
-            let load =
-                |i: usize| F::levels::<V>(tile.rows.as_ptr().add(i * stride), 4 * stride, group);
-            let [a, b, c, d] = [load(0), load(1), load(2), load(3)];
+            let row = tile.rows.as_ptr();
+            let a = F::levels::<V>(row, 4 * stride, group);
+            let b = F::levels::<V>(row.add(stride), 4 * stride, group);
+            let c = F::levels::<V>(row.add(2 * stride), 4 * stride, group);
+            let d = F::levels::<V>(row.add(3 * stride), 4 * stride, group);
             let halves = [[a[0], b[0], c[0], d[0]], [a[1], b[1], c[1], d[1]]];
             for half in halves.into_iter().take(F::GROUP / 16) {
                 for columns in V::transpose(half) {

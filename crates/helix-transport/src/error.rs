@@ -79,13 +79,21 @@ impl std::fmt::Display for GaveUp {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A range whose end lies before its start, or beyond `u64`.
+    /// A range whose end lies before its start.
     #[error("range {start}..{end} ends before it starts")]
     InvertedRange {
         /// Offset of the first byte.
         start: u64,
         /// Offset behind the last byte.
         end: u64,
+    },
+    /// A range whose end exceeds `u64`.
+    #[error("{len_bytes} bytes from {start} on end beyond any object")]
+    RangeOverflow {
+        /// Offset of the first byte.
+        start: u64,
+        /// Length in bytes.
+        len_bytes: u64,
     },
     /// A range outside the object; found before any request.
     #[error("{object}: range {range} lies outside the object's {len_bytes} bytes")]
@@ -278,6 +286,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::InvertedRange { .. }
+            | Error::RangeOverflow { .. }
             | Error::OutsideObject { .. }
             | Error::TooLarge { .. }
             | Error::Url { .. }

@@ -18,10 +18,11 @@
 //! use std::sync::Arc;
 //! use helix_transport::{ByteRange, MemorySource, Meter, Patience, RangeSource, ReadOptions};
 //!
-//! # fn main() -> Result<(), helix_transport::Error> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), helix_transport::Error> {
 //! let source = MemorySource::new("greeting", "hello, world");
 //! let options = ReadOptions::new(Arc::new(Meter::default()), Patience::Batch);
-//! let bytes = futures::executor::block_on(source.read(ByteRange::new(7, 12)?, &options))?;
+//! let bytes = source.read(ByteRange::new(7, 12)?, &options).await?;
 //! assert_eq!(&bytes[..], b"world");
 //! assert_eq!(options.meter.snapshot().received_bytes, 5);
 //! # Ok(())

@@ -29,12 +29,12 @@ impl ByteRange {
     /// The `len_bytes` bytes from `start` on.
     ///
     /// # Errors
-    /// [`Error::InvertedRange`] if the end exceeds `u64`.
+    /// [`Error::RangeOverflow`] if the end exceeds `u64`.
     pub fn at(start: u64, len_bytes: u64) -> Result<Self, Error> {
-        let end = start
-            .checked_add(len_bytes)
-            .ok_or(Error::InvertedRange { start, end: 0 })?;
-        Ok(Self { start, end })
+        match start.checked_add(len_bytes) {
+            Some(end) => Ok(Self { start, end }),
+            None => Err(Error::RangeOverflow { start, len_bytes }),
+        }
     }
 
     /// Length in bytes.

@@ -282,6 +282,16 @@ impl Body {
         Ok(None)
     }
 
+    /// Gives up the body after a stall. A connection that has been as silent for everyone is taken
+    /// out of service, so that the next attempt does not wait on it again.
+    pub(super) fn condemn_if_silent(&mut self, limit: Duration) {
+        if let Some((_, lease)) = self.incoming.take()
+            && lease.progress().last().elapsed() >= limit
+        {
+            lease.condemn();
+        }
+    }
+
     fn give_back(&mut self) {
         if let Some((incoming, lease)) = self.incoming.take() {
             drop(incoming);

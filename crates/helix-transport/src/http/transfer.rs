@@ -167,7 +167,10 @@ impl<'a> Transfer<'a> {
         match tokio::time::timeout(limit, body.next()).await {
             Ok(Ok(piece)) => Ok(piece),
             Ok(Err(error)) => Err(self.interrupted(Some(Box::new(error)))),
-            Err(_elapsed) => Err(self.timeout(TimeoutPhase::Stall, limit)),
+            Err(_elapsed) => {
+                body.condemn_if_silent(limit);
+                Err(self.timeout(TimeoutPhase::Stall, limit))
+            }
         }
     }
 

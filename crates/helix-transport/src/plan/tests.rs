@@ -48,7 +48,7 @@ fn slow_plan(wanted: &[ByteRange], options: &PlanOptions) -> Vec<ByteRange> {
         .collect();
     bytes.sort_unstable();
     bytes.dedup();
-    let mut rest = (bytes.len() as f64 * options.overfetch_ratio) as u64;
+    let mut rest = budget_bytes(bytes.len() as u64, options.overfetch_ratio);
     // Overlapping ranges are one; touching ones are two with a gap of nothing.
     let mut spans: Vec<ByteRange> = Vec::new();
     let mut sorted: Vec<_> = wanted.iter().filter(|range| !range.is_empty()).collect();
@@ -93,7 +93,7 @@ fn least_cost(wanted: &[ByteRange], options: &PlanOptions) -> u64 {
         .windows(2)
         .map(|w| w[1].range.start - w[0].range.end)
         .collect();
-    let budget = (alone.wanted_bytes as f64 * options.overfetch_ratio) as u64;
+    let budget = budget_bytes(alone.wanted_bytes, options.overfetch_ratio);
     (0..1_u32 << gaps.len())
         .filter_map(|choice| {
             let joined = gaps

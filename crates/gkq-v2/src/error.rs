@@ -10,11 +10,12 @@ use crate::section::SectionKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The bytes break a rule of the format: fetch or pack the knot again.
+    /// The bytes, or what the writer was asked to write, break a rule of the format: fetch or pack
+    /// the knot again.
     Corrupt,
     /// The bytes ask for something this version does not know: use a newer reader.
     Unsupported,
-    /// The caller of the writer asked for a knot that may not exist, or left something out.
+    /// The caller of the writer left something out, or asked for what was never declared.
     Config,
 }
 

@@ -28,6 +28,7 @@ pub mod limits;
 mod num;
 mod section;
 mod table;
+mod tiling;
 mod writer;
 
 pub use block::{Block, BlockBody};

@@ -8,10 +8,13 @@ use crate::block::Block;
 use crate::columnar::{Columnar, RowTreeShape};
 use crate::error::{Error, Place};
 use crate::header::Header;
-use crate::layout::{PAYLOAD_ALIGN, block as block_at, header as header_at, section as section_at};
+use crate::layout::{
+    HOT_ID_BYTES, PAYLOAD_ALIGN, block as block_at, header as header_at, section as section_at,
+};
 use crate::limits::NAME_MAX_BYTES;
 use crate::num::{align_up, length, slice};
 use crate::section::{Home, Section, SectionKind};
+use crate::tiling::Tiling;
 
 /// What the front says, checked.
 #[derive(Clone, Debug)]
@@ -159,60 +162,6 @@ pub(crate) fn index_names(blocks: &[Block]) -> Result<Vec<usize>, Error> {
         }
     }
     Ok(named.into_iter().map(|(_, index)| index).collect())
-}
-
-/// Walks spans that must follow one another without overlap and without a hole.
-struct Tiling {
-    region: Range<u64>,
-    cursor: u64,
-    align: u64,
-}
-
-impl Tiling {
-    fn new(region: Range<u64>, align: u64) -> Self {
-        Self {
-            cursor: region.start,
-            region,
-            align,
-        }
-    }
-
-    fn place_next(&mut self, span: &Range<u64>, place: impl Fn() -> Place) -> Result<(), Error> {
-        if span.start < self.region.start || span.end > self.region.end {
-            return Err(Error::OutOfBounds {
-                place: place(),
-                start: span.start,
-                end: span.end,
-                region_start: self.region.start,
-                region_end: self.region.end,
-            });
-        }
-        let (offset, align) = (span.start, self.align);
-        if !offset.is_multiple_of(align) {
-            return Err(Error::Misaligned {
-                place: place(),
-                offset,
-                align,
-            });
-        }
-        if offset < self.cursor {
-            return Err(Error::Overlap {
-                place: place(),
-                offset,
-                previous_end: self.cursor,
-            });
-        }
-        let expected = align_up(self.cursor, align).unwrap_or(u64::MAX);
-        if offset > expected {
-            return Err(Error::Gap {
-                place: place(),
-                offset,
-                expected,
-            });
-        }
-        self.cursor = span.end;
-        Ok(())
-    }
 }
 
 /// Sections inside the front follow the names in table order, have their digest, and are followed
@@ -383,7 +332,16 @@ fn decode_columnar<'a>(
         }
         Some(paths) => sized(SectionKind::PathTable, paths, columnar.path_table_bytes())?,
     };
-    columnar.hot_ids = find(SectionKind::HotIds).map(|section| section.range.clone());
+    columnar.hot_ids = match find(SectionKind::HotIds) {
+        None => None,
+        Some(ids) => {
+            // Each id comes once, so there are at most as many as rows.
+            let bytes = ids.range.end.saturating_sub(ids.range.start);
+            let whole = bytes.checked_next_multiple_of(length(HOT_ID_BYTES));
+            let most = columnar.rows.checked_mul(length(HOT_ID_BYTES));
+            Some(sized(SectionKind::HotIds, ids, whole.min(most))?)
+        }
+    };
     columnar.sketch = find(SectionKind::Sketch).map(|section| section.range.clone());
     Ok(columnar)
 }

@@ -101,11 +101,12 @@ impl KnotPlan {
 
     /// Where one payload lies; `None` if there is no such payload in the object.
     pub fn range(&self, payload: Payload) -> Option<Range<u64>> {
-        let planned = self
-            .payloads
-            .iter()
-            .find(|planned| planned.payload == payload)?;
-        Some(planned.range.clone())
+        if let Payload::Block(id) = payload {
+            let stored = self.blocks.get(id.0).filter(|block| !block.is_external());
+            return stored.map(|block| block.payload.clone());
+        }
+        let planned = self.sections.get(self.section_index(payload)?)?;
+        Some(planned.section.range.clone())
     }
 
     /// Where the factors of a spectral block lie within its payload: `u`, `s`, `vt`. `None` for a
@@ -124,10 +125,7 @@ impl KnotPlan {
     pub fn record_digest(&mut self, payload: Payload, blake3: [u8; 32]) -> Result<(), Error> {
         let place = match payload {
             Payload::Block(id) => self.blocks.get_mut(id.0).map(|block| &mut block.blake3),
-            Payload::Section(id) => digest_of(self.sections.get_mut(id.0)),
-            Payload::PathTable(id) => digest_of(self.section_of(id, SectionKind::PathTable)),
-            Payload::HotIds(id) => digest_of(self.section_of(id, SectionKind::HotIds)),
-            Payload::Sketch(id) => digest_of(self.section_of(id, SectionKind::Sketch)),
+            _ => self.section_mut(payload).map(|section| &mut section.blake3),
         };
         *place.ok_or_else(|| not_declared(&payload))? = blake3;
         self.digested.insert(payload);
@@ -279,14 +277,32 @@ impl KnotPlan {
     }
 
     fn payload_range(&mut self, payload: Payload) -> Option<&mut Range<u64>> {
-        let section = match payload {
-            Payload::Block(id) => return Some(&mut self.blocks.get_mut(id.0)?.payload),
-            Payload::Section(id) => self.sections.get_mut(id.0),
-            Payload::PathTable(id) => self.section_of(id, SectionKind::PathTable),
-            Payload::HotIds(id) => self.section_of(id, SectionKind::HotIds),
-            Payload::Sketch(id) => self.section_of(id, SectionKind::Sketch),
+        match payload {
+            Payload::Block(id) => self.blocks.get_mut(id.0).map(|block| &mut block.payload),
+            _ => self.section_mut(payload).map(|section| &mut section.range),
+        }
+    }
+
+    /// The section that a payload is; `None` for a block and for what was not declared.
+    fn section_index(&self, payload: Payload) -> Option<usize> {
+        let (id, kind) = match payload {
+            Payload::Block(_) => return None,
+            Payload::Section(id) => return Some(id.0),
+            Payload::PathTable(id) => (id, SectionKind::PathTable),
+            Payload::HotIds(id) => (id, SectionKind::HotIds),
+            Payload::Sketch(id) => (id, SectionKind::Sketch),
         };
-        Some(&mut section?.section.range)
+        let owned = |planned: &PlannedSection| {
+            planned.section.block == Some(id.0) && planned.section.kind == kind
+        };
+        self.sections.iter().position(owned)
+    }
+
+    fn section_mut(&mut self, payload: Payload) -> Option<&mut Section> {
+        let index = self.section_index(payload)?;
+        self.sections
+            .get_mut(index)
+            .map(|planned| &mut planned.section)
     }
 
     fn section_of(&mut self, id: BlockId, kind: SectionKind) -> Option<&mut PlannedSection> {
@@ -360,10 +376,6 @@ impl From<DraftSection> for PlannedSection {
             body: draft.body,
         }
     }
-}
-
-fn digest_of(planned: Option<&mut PlannedSection>) -> Option<&mut [u8; 32]> {
-    planned.map(|planned| &mut planned.section.blake3)
 }
 
 fn not_declared(what: &impl std::fmt::Debug) -> Error {

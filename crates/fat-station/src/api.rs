@@ -106,7 +106,6 @@ impl Service {
 }
 
 /// The routes over `service`.
-#[must_use]
 pub fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route("/live", get(|| async { wire::status("live") }))

@@ -142,6 +142,10 @@ fn without_generation_tags(source: &str) -> String {
 
 /// Python's `json.dumps(value, ensure_ascii=False, indent=...)`: separators `", "` and `": "` on
 /// one line, `","` at the line ends of the indented form, and nothing escaped for HTML.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the template engine hands arguments over"
+)]
 fn to_json(
     value: &Value,
     indent: Option<usize>,

@@ -253,15 +253,23 @@ pub struct PerplexityArgs {
 /// Flags of `tokenize`.
 #[derive(Debug, Clone, Args)]
 pub struct TokenizeArgs {
-    /// The text; - reads it from stdin
-    #[arg(value_name = "TEXT")]
-    pub text: String,
-    /// Leave out the tokens that the model adds around a text
-    #[arg(long, env = "FAT_STATION_NO_SPECIAL", value_parser = BoolishValueParser::new())]
+    /// The text, as `run` would be given it; - reads it from stdin
+    #[arg(value_name = "TEXT", required_unless_present = "file")]
+    pub text: Option<String>,
+    /// Read the text from this file instead
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FAT_STATION_FILE",
+        conflicts_with = "text"
+    )]
+    pub file: Option<PathBuf>,
+    /// Take the text as it is, without the chat template
+    #[arg(long, env = "FAT_STATION_RAW", value_parser = BoolishValueParser::new())]
+    pub raw: bool,
+    /// Leave out the tokens that the model adds around a raw text
+    #[arg(long, env = "FAT_STATION_NO_SPECIAL", value_parser = BoolishValueParser::new(), requires = "raw")]
     pub no_special: bool,
-    /// Put the text through the chat template first
-    #[arg(long, env = "FAT_STATION_CHAT", value_parser = BoolishValueParser::new())]
-    pub chat: bool,
 }
 
 /// How fetched rows are checked.

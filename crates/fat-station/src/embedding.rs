@@ -177,10 +177,7 @@ impl Columnar {
             .rows(&wanted)
             .in_current_span()
             .await
-            .map_err(|source| Error::Rows {
-                object: self.store.object().to_owned(),
-                source,
-            })?;
+            .map_err(|source| Error::rows(self.store.object(), source))?;
         let read = RowsRead {
             resident: 0,
             rows: traffic.rows.snapshot() - before.0,

@@ -37,7 +37,7 @@ pub enum Error {
         /// The knot's place.
         object: String,
         /// What is wrong with it.
-        source: gkq_v2::Error,
+        source: Box<gkq_v2::Error>,
     },
     /// A read from an origin or file did not succeed.
     #[error("reading {object}")]
@@ -45,7 +45,7 @@ pub enum Error {
         /// The object's place.
         object: String,
         /// What happened on the wire.
-        source: helix_transport::Error,
+        source: Box<helix_transport::Error>,
     },
     /// The row store could not answer.
     #[error("embedding rows of {object}")]
@@ -53,7 +53,7 @@ pub enum Error {
         /// The row file's place.
         object: String,
         /// What happened.
-        source: columnar_embed::Error,
+        source: Box<columnar_embed::Error>,
     },
     /// A block's bytes do not match the digest in the knot's table.
     #[error("block {block} of {object} has BLAKE3 {found}, its table says {expected}")]
@@ -79,7 +79,7 @@ pub enum Error {
     },
     /// The model could not be built or run.
     #[error("model")]
-    Model(#[from] decoder_models::Error),
+    Model(#[source] Box<decoder_models::Error>),
     /// The head could not be loaded; every request that waits for it gets this.
     #[error("loading the head")]
     Head {
@@ -92,7 +92,7 @@ pub enum Error {
         /// The knot's place.
         object: String,
         /// What is wrong with it.
-        source: compact_tokenizer::Error,
+        source: Box<compact_tokenizer::Error>,
     },
     /// The chat template does not parse, or refused the messages.
     #[error("chat template: {message}")]
@@ -154,7 +154,37 @@ pub enum Error {
     Cancelled,
 }
 
+impl From<decoder_models::Error> for Error {
+    fn from(source: decoder_models::Error) -> Self {
+        Self::Model(Box::new(source))
+    }
+}
+
 impl Error {
+    pub(crate) fn knot(object: &(impl ToString + ?Sized), source: gkq_v2::Error) -> Self {
+        Self::Knot {
+            object: object.to_string(),
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn origin(
+        object: &(impl ToString + ?Sized),
+        source: helix_transport::Error,
+    ) -> Self {
+        Self::Origin {
+            object: object.to_string(),
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn rows(object: &(impl ToString + ?Sized), source: columnar_embed::Error) -> Self {
+        Self::Rows {
+            object: object.to_string(),
+            source: Box::new(source),
+        }
+    }
+
     pub(crate) fn config(message: impl Into<String>) -> Self {
         Self::Config {
             message: message.into(),

@@ -71,10 +71,7 @@ impl OpenKnot {
                 (front, Payloads::Remote(PayloadFetcher::new(source, cache)))
             }
         };
-        let front = front.map_err(|source| Error::Knot {
-            object: locator.to_string(),
-            source,
-        })?;
+        let front = front.map_err(|source| Error::knot(locator, source))?;
         Ok(Self {
             locator: locator.clone(),
             front,
@@ -165,10 +162,7 @@ async fn read_front(
     traffic: &Traffic,
 ) -> Result<Result<Knot, gkq_v2::Error>, Error> {
     let options = traffic.streaming(Kind::Probe);
-    let failed = |source| Error::Origin {
-        object: locator.to_string(),
-        source,
-    };
+    let failed = |source| Error::origin(locator, source);
     let mut front = source
         .read_prefix(FIRST_READ_BYTES, &options)
         .await
@@ -199,11 +193,7 @@ fn missing(locator: &Locator, error: Error) -> Error {
     match error {
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             let object = locator.to_string();
-            let source = helix_transport::Error::Io {
-                object: object.clone(),
-                source,
-            };
-            Error::Origin { object, source }
+            Error::origin(locator, helix_transport::Error::Io { object, source })
         }
         other => other,
     }

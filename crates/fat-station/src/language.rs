@@ -28,8 +28,10 @@ pub struct Language {
 pub enum PromptForm {
     /// As a user's message through the chat template, where the model carries one.
     Chat,
-    /// As it is.
+    /// As it is, with the tokens that the model adds around every text.
     Raw,
+    /// As it is, with nothing added.
+    Bare,
 }
 
 impl Language {
@@ -64,7 +66,7 @@ impl Language {
             })?
             .map_err(|source| Error::Tokenizer {
                 object: object(),
-                source,
+                source: Box::new(source),
             })?;
         let eos = end_of_sequence(config, knot.front(), &tokenizer)?;
         let chat = chat_template(knot.front(), &tokenizer)?;
@@ -78,20 +80,29 @@ impl Language {
         })
     }
 
+    /// Tokens of a text, however many.
+    ///
+    /// # Errors
+    /// [`Error::Template`] where the template refuses it.
+    pub fn tokens(&self, text: &str, form: PromptForm) -> Result<Vec<u32>, Error> {
+        Ok(match (&self.chat, form) {
+            // The template writes the special tokens itself.
+            (Some(chat), PromptForm::Chat) => {
+                let text = chat.render(&[Message::user(text)])?;
+                self.tokenizer.encode(&text, AddSpecial::No)
+            }
+            (_, PromptForm::Bare) => self.tokenizer.encode(text, AddSpecial::No),
+            _ => self.tokenizer.encode(text, AddSpecial::Yes),
+        })
+    }
+
     /// Tokens of a prompt.
     ///
     /// # Errors
-    /// [`Error::Template`] where the template refuses it, [`Error::Request`] for a prompt without a
-    /// single token, [`Error::ContextOverflow`] where no room is left to answer.
+    /// Those of [`Language::tokens`]; [`Error::Request`] for a prompt without a single token,
+    /// [`Error::ContextOverflow`] where no room is left to answer.
     pub fn prompt(&self, text: &str, form: PromptForm) -> Result<Vec<u32>, Error> {
-        let tokens = match (&self.chat, form) {
-            (Some(chat), PromptForm::Chat) => {
-                // The template writes the special tokens itself.
-                self.tokenizer
-                    .encode(&chat.render(&[Message::user(text)])?, AddSpecial::No)
-            }
-            _ => self.tokenizer.encode(text, AddSpecial::Yes),
-        };
+        let tokens = self.tokens(text, form)?;
         if tokens.is_empty() {
             let message = "prompt must have at least one token, found none".to_owned();
             return Err(Error::Request {

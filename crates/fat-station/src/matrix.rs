@@ -128,10 +128,7 @@ impl Matrix {
                 what: "the columnar section",
             });
         };
-        let failed = |source| Error::Rows {
-            object: locator.to_string(),
-            source,
-        };
+        let failed = |source| Error::rows(locator, source);
         let layout = RowLayout::new(0, section.rows, section.row_bytes).map_err(failed)?;
         let store = ColumnarEmbedBackend::new(
             Arc::clone(source),
@@ -168,7 +165,7 @@ impl Matrix {
         let tree = RowTree {
             rows: section.rows,
             root: section.tree_root,
-            pinned_level: tree_level(section),
+            pinned_level: section.pinned_level,
             pinned_nodes: Bytes::copy_from_slice(pinned),
         };
         let paths = match (self.knot.source(), self.knot.mapped(&section.path_table)) {
@@ -240,12 +237,6 @@ impl Matrix {
     pub fn dense_table(&self, bytes: Bytes) -> DenseTable {
         DenseTable::new(bytes, self.row_bytes)
     }
-}
-
-/// The knot counts the pinned level from the leaves, the row tree from the root.
-fn tree_level(section: &ColumnarSection) -> u32 {
-    gkq_v2::RowTreeShape::new(section.rows)
-        .map_or(0, |shape| shape.depth.saturating_sub(section.pinned_level))
 }
 
 fn find(knot: &OpenKnot) -> Result<&Block, Error> {

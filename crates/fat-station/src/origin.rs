@@ -12,10 +12,7 @@ use std::sync::Arc;
 /// # Errors
 /// [`Error::Origin`] for a file that cannot be opened or a URL that cannot be asked.
 pub fn open(locator: &Locator, cleartext: Cleartext) -> Result<Arc<dyn RangeSource>, Error> {
-    let failed = |source| Error::Origin {
-        object: locator.to_string(),
-        source,
-    };
+    let failed = |source| Error::origin(locator, source);
     Ok(match locator {
         Locator::File(path) => Arc::new(FileSource::open(path).map_err(failed)?),
         Locator::Http(url) => {

@@ -10,20 +10,20 @@ use axum::response::{IntoResponse, Response};
 #[derive(Debug)]
 pub struct ApiError {
     status: StatusCode,
-    body: ErrorObject,
+    body: Box<ErrorObject>,
     retry_after_s: Option<u32>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        let body = ErrorObject {
+        let body = Box::new(ErrorObject {
             message: message.into(),
             kind,
             param: None,
             code: None,
             n_prompt_tokens: None,
             n_ctx: None,
-        };
+        });
         Self {
             status,
             body,
@@ -124,7 +124,7 @@ impl From<Error> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(ErrorBody { error: self.body })).into_response();
+        let mut response = (self.status, Json(ErrorBody { error: *self.body })).into_response();
         if let Some(seconds) = self.retry_after_s {
             response
                 .headers_mut()

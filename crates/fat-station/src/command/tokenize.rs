@@ -1,27 +1,28 @@
-//! `tokenize`: the ids of a text, as a JSON array on stdout.
+//! `tokenize`: the ids that `run` would give the model for a text, as a JSON array on stdout.
 
 use super::{Station, print_json, text_or_stdin};
-use crate::chat::Message;
 use crate::cli::TokenizeArgs;
 use crate::error::Error;
-use crate::language::Language;
+use crate::language::{Language, PromptForm};
 use crate::model;
-use compact_tokenizer::AddSpecial;
 
 pub(super) async fn tokenize(station: &Station, args: &TokenizeArgs) -> Result<(), Error> {
-    let text = text_or_stdin(&args.text)?;
+    let text = match (&args.file, &args.text) {
+        (Some(path), _) => std::fs::read_to_string(path).map_err(Error::file(path))?,
+        (None, Some(text)) => text_or_stdin(text)?,
+        // The command line was refused without either.
+        (None, None) => String::new(),
+    };
     let load = async {
         let (knot, config) = model::open(&station.config, &station.traffic).await?;
-        Language::load(&knot, &config, station.config.max_context, &station.traffic).await
+        let limit = station.config.max_context;
+        Language::load(&knot, &config, limit, &station.traffic).await
     };
     let language = station.unless_interrupted(Box::pin(load)).await?;
-    let ids = match (&language.chat, args.chat) {
-        (Some(chat), true) => language
-            .tokenizer
-            .encode(&chat.render(&[Message::user(&text)])?, AddSpecial::No),
-        (None, true) => return Err(Error::config("the model carries no chat template")),
-        (_, false) if args.no_special => language.tokenizer.encode(&text, AddSpecial::No),
-        (_, false) => language.tokenizer.encode(&text, AddSpecial::Yes),
+    let form = match (args.no_special, args.raw) {
+        (true, _) => PromptForm::Bare,
+        (false, true) => PromptForm::Raw,
+        (false, false) => PromptForm::Chat,
     };
-    print_json(&ids)
+    print_json(&language.tokens(&text, form)?)
 }

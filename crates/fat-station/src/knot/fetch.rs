@@ -160,10 +160,7 @@ impl PayloadFetcher {
         group: &Group,
         transfer: &Transfer<'_>,
     ) -> Result<Vec<(usize, Bytes)>, Error> {
-        let failed = |source| Error::Origin {
-            object: self.source.name().to_owned(),
-            source,
-        };
+        let failed = |source| Error::origin(self.source.name(), source);
         let range = ByteRange::new(group.range.start, group.range.end).map_err(failed)?;
         let mut pieces = self.source.stream(range, transfer.options);
         let mut payloads = Vec::with_capacity(group.members.len());

@@ -1,1 +1,20 @@
-//! Integration tests of `fat-station`.
+//! The station as its users meet it: a process, an origin that logs what it was asked, and a model
+//! small enough to be made on the spot.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a test that cannot go on ends"
+)]
+
+mod acceptance;
+mod cache;
+mod command_line;
+mod failures;
+mod generation;
+mod server;
+mod signals;
+mod station;
+mod tiny_model;

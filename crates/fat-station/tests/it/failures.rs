@@ -1,0 +1,217 @@
+//! What cannot work is named, with numbers and the documented exit code, and gives no secret away.
+
+use crate::station::{Finished, Origin, binary, packed, run};
+use std::path::Path;
+
+const RUN: [&str; 4] = ["--raw", "--max-tokens", "4", "abc"];
+
+#[track_caller]
+fn refused(finished: &Finished, code: i32, parts: &[&str]) {
+    assert_eq!(finished.code, code, "{}", finished.stderr);
+    assert_eq!(finished.text, "", "nothing is said before it is right");
+    for part in parts {
+        assert!(
+            finished.stderr.contains(part),
+            "{part} is missing: {}",
+            finished.stderr
+        );
+    }
+}
+
+/// The packed models with one row file changed.
+fn changed_rows(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for ending in ["gkq", "rows"] {
+        let file = format!("{name}.{ending}");
+        std::fs::copy(packed(&file), directory.path().join(&file)).unwrap();
+    }
+    let rows = directory.path().join(format!("{name}.rows"));
+    let mut bytes = std::fs::read(&rows).unwrap();
+    change(&mut bytes);
+    std::fs::write(&rows, bytes).unwrap();
+    directory
+}
+
+#[test]
+fn a_table_of_another_length_is_not_used() {
+    let expected = run(&["--knot", &packed("tied.gkq")], &RUN).succeeded();
+    let longer = changed_rows("tied", |rows| rows.extend([0; 64]));
+    let shorter = changed_rows("tied", |rows| rows.truncate(640_000 - 64));
+    for (directory, found) in [(&longer, "640064"), (&shorter, "639936")] {
+        let origin = Origin::over(directory.path());
+        let local = directory
+            .path()
+            .join("tied.rows")
+            .to_str()
+            .unwrap()
+            .to_owned();
+        for rows in [origin.url("tied.rows"), local] {
+            let finished =
+                run(&["--columnar-embed", &rows, "--embed-always-remote"], &RUN).succeeded();
+            assert!(
+                finished.logits == expected.logits,
+                "the dense block takes over"
+            );
+            assert_eq!(finished.summary["embedding"]["source"], "dense");
+            let resolution = &finished.summary["resolutions"][0];
+            assert_eq!(resolution["way"], "dense");
+            let reason = resolution["reason"].as_str().unwrap();
+            for part in [found, "640000", "10000 rows of 64 bytes bf16"] {
+                assert!(reason.contains(part), "{part}: {reason}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_either_way_both_reasons_are_given() {
+    let directory = changed_rows("external", |rows| rows.extend([0; 64]));
+    let rows = directory.path().join("external.rows");
+    let finished = run(&["--columnar-embed", rows.to_str().unwrap()], &RUN);
+    refused(
+        &finished,
+        64,
+        &["model.embed_tokens.weight", "640064", "packed without"],
+    );
+    let finished = run(&["--knot", &packed("external.gkq")], &RUN);
+    refused(
+        &finished,
+        64,
+        &[
+            "model.embed_tokens.weight",
+            "--columnar-embed was not given",
+        ],
+    );
+}
+
+#[test]
+fn rows_of_another_model_are_found_out() {
+    let origin = Origin::start();
+    let rows = origin.url("other.rows");
+    let finished = run(
+        &["--columnar-embed", &rows, "--knot", &packed("tied.gkq")],
+        &RUN,
+    );
+    refused(&finished, 66, &["does not verify"]);
+    assert!(finished.number("/integrity_failures") > 0);
+    let flags = [
+        "--columnar-embed",
+        &rows,
+        "--knot",
+        &packed("tied.gkq"),
+        "--verify",
+        "off",
+    ];
+    assert_eq!(
+        run(&flags, &RUN).code,
+        0,
+        "unless the operator does not want to know"
+    );
+}
+
+#[test]
+fn a_block_that_does_not_match_its_digest_is_not_used() {
+    let directory = changed_rows("tied", |_| {});
+    let knot = directory.path().join("tied.gkq");
+    let mut bytes = std::fs::read(&knot).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&knot, bytes).unwrap();
+    let origin = Origin::over(directory.path());
+    let rows = origin.url("tied.rows");
+    let finished = run(&["--columnar-embed", &rows], &RUN);
+    refused(&finished, 66, &["model.embed_tokens.weight", "BLAKE3"]);
+    assert_eq!(
+        finished.number("/integrity_failures"),
+        2,
+        "it was read once more"
+    );
+}
+
+#[test]
+fn missing_objects_are_named_without_their_query() {
+    let origin = Origin::start();
+    let missing = origin.url("nowhere.rows?X-Amz-Signature=SECRET");
+    let finished = run(&["--columnar-embed", &missing], &RUN);
+    refused(&finished, 64, &["nowhere.gkq", "tried", "404"]);
+    assert!(!finished.stderr.contains("SECRET"), "{}", finished.stderr);
+
+    let finished = run(
+        &["--columnar-embed", &missing, "--knot", &packed("tied.gkq")],
+        &RUN,
+    );
+    refused(&finished, 65, &["nowhere.rows", "404"]);
+    assert!(!finished.stderr.contains("SECRET"), "{}", finished.stderr);
+
+    let finished = run(&["--knot", "/no/such/model.gkq"], &RUN);
+    refused(&finished, 64, &["/no/such/model.gkq"]);
+    let knot = packed("tied.rows");
+    refused(&run(&["--knot", &knot], &RUN), 64, &["tied.rows"]);
+}
+
+#[test]
+fn an_origin_that_refuses_connections_is_unreachable() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let rows = format!("http://user:SECRET@{address}/tied.rows?sig=SECRET");
+    let finished = run(
+        &["--columnar-embed", &rows, "--knot", &packed("tied.gkq")],
+        &RUN,
+    );
+    refused(&finished, 65, &["tied.rows"]);
+    assert!(!finished.stderr.contains("SECRET"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_prompt_beyond_the_context_is_refused_with_both_numbers() {
+    let flags = ["--knot", &packed("tied.gkq"), "--max-context", "5"];
+    refused(
+        &run(&flags, &["--raw", "abcdef"]),
+        64,
+        &["6 tokens", "holds 5"],
+    );
+    // One token of room is enough for one token.
+    let finished = run(&flags, &["--raw", "--ignore-eos", "abcd"]).succeeded();
+    assert_eq!(finished.tokens.len(), 1);
+    refused(
+        &run(&["--knot", &packed("tied.gkq")], &["--raw", ""]),
+        64,
+        &["at least one token"],
+    );
+}
+
+#[test]
+fn flags_that_cannot_work_are_named() {
+    let check = |flags: &[&str], code: i32, part: &str| {
+        let output = binary().args(flags).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
+        assert!(stderr.contains(part), "{flags:?}: {stderr}");
+    };
+    check(&["run"], 2, "PROMPT");
+    check(&["--no-such-flag"], 2, "--no-such-flag");
+    check(&["run", "x"], 64, "no model");
+    check(&["--knot", "k", "run", "--temperature", "-1", "x"], 2, "-1");
+    check(
+        &["--knot", "k", "run", "--temperature=-1", "x"],
+        64,
+        "temperature",
+    );
+    check(
+        &["--knot", "k", "run", "--max-tokens", "0", "x"],
+        64,
+        "--max-tokens",
+    );
+    check(
+        &["--knot", "k", "--log", "fat_station=loud", "run", "x"],
+        64,
+        "--log",
+    );
+    check(
+        &["--knot", "k", "--listen", "0.0.0.0:0"],
+        64,
+        "--insecure-no-auth",
+    );
+    assert!(!Path::new("k").exists());
+}

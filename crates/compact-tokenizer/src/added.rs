@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::character::is_word;
 use crate::layout;
-use crate::tables::Tables;
+use crate::tables::{AddedEntry, Tables};
 
 /// A stretch of text, or a token that was found in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl AddedIndex {
         self.order.is_empty()
     }
 
-    fn entry(&self, tables: &Tables, position: usize) -> crate::tables::AddedEntry {
+    fn entry(&self, tables: &Tables, position: usize) -> AddedEntry {
         tables.added_at(
             self.order
                 .get(position)
@@ -157,80 +157,105 @@ impl AddedIndex {
 
     /// llama.cpp's order: every match of the longest texts, then in what is left those of the next
     /// length, and so on.
+    ///
+    /// One narrowing search a place finds where any token matches at all, which in most text is
+    /// nowhere; only those places are visited once for each length.
     pub(crate) fn longest_first(&self, tables: &Tables, text: &str) -> Vec<Fragment> {
         let bytes = text.as_bytes();
-        let mut fragments = vec![Fragment::Text(0..bytes.len())];
+        let mut places = self.places(tables, bytes);
+        let mut taken = Taken {
+            occupied: vec![false; if places.is_empty() { 0 } else { bytes.len() }],
+            spans: Vec::new(),
+        };
         for (length, first_bytes) in &self.lengths {
-            let mut next = Vec::with_capacity(fragments.len());
-            for fragment in fragments {
-                match fragment {
-                    Fragment::Text(range) if range.len() >= *length => {
-                        self.split_by_length(
-                            tables,
-                            (bytes, range),
-                            (*length, first_bytes),
-                            &mut next,
-                        );
-                    }
-                    other => next.push(other),
+            if places.is_empty() {
+                break;
+            }
+            for &(start, longest) in places.iter().filter(|(_, longest)| longest >= length) {
+                let candidate = bytes.get(start..start + length).unwrap_or_default();
+                let possible = *length <= longest
+                    && candidate
+                        .first()
+                        .is_some_and(|&first| first_bytes.contains(first))
+                    && taken.is_free(start, *length);
+                if let Some(position) = possible.then(|| self.position(tables, candidate)).flatten()
+                {
+                    taken.take(bytes, start..start + length, self.entry(tables, position));
                 }
             }
-            fragments = next;
+            places.retain(|&(start, _)| taken.is_free(start, 1));
         }
-        fragments.retain(|fragment| !matches!(fragment, Fragment::Text(range) if range.is_empty()));
-        fragments
+        taken.fragments(bytes.len())
     }
 
-    fn split_by_length(
-        &self,
-        tables: &Tables,
-        (bytes, range): (&[u8], Range<usize>),
-        (length, first_bytes): (usize, &ByteSet),
-        out: &mut Vec<Fragment>,
-    ) {
-        let Range {
-            start: mut done,
-            end,
-        } = range;
-        let mut at = done;
-        while let Some(candidate) = bytes.get(at..at + length).filter(|_| at + length <= end) {
-            let found = candidate
-                .first()
-                .is_some_and(|&first| first_bytes.contains(first))
-                .then(|| self.position(tables, candidate))
-                .flatten();
-            let Some(position) = found else {
-                at += 1;
-                continue;
-            };
-            let entry = self.entry(tables, position);
-            let mut before = at;
-            at += length;
-            // `isspace` of the C locale, which is what the reference strips.
-            let space = |position: usize| {
-                bytes
-                    .get(position)
-                    .is_some_and(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
-            };
-            if entry.flags & layout::ADDED_LSTRIP != 0 {
-                while before > done && space(before - 1) {
-                    before -= 1;
-                }
+    /// Where a token begins, with the length of the longest that does.
+    fn places(&self, tables: &Tables, bytes: &[u8]) -> Vec<(usize, usize)> {
+        let candidates = bytes
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| self.first_bytes.contains(**byte));
+        candidates
+            .filter_map(|(start, _)| {
+                let (_, length) = self.longest(tables, bytes.get(start..)?)?;
+                Some((start, length))
+            })
+            .collect()
+    }
+}
+
+/// What the longer tokens have left of a text.
+struct Taken {
+    occupied: Vec<bool>,
+    spans: Vec<(Range<usize>, u32)>,
+}
+
+impl Taken {
+    /// Spans taken before are at least this long, so one that overlaps covers an end.
+    fn is_free(&self, start: usize, length: usize) -> bool {
+        let occupied = |at: usize| self.occupied.get(at).copied().unwrap_or(true);
+        !occupied(start) && !occupied(start + length - 1)
+    }
+
+    fn take(&mut self, bytes: &[u8], span: Range<usize>, entry: AddedEntry) {
+        let Range { mut start, mut end } = span;
+        // `isspace` of the C locale, which is what the reference strips.
+        let strips = |at: usize, occupied: &[bool]| {
+            bytes
+                .get(at)
+                .is_some_and(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
+                && occupied.get(at) == Some(&false)
+        };
+        if entry.flags & layout::ADDED_LSTRIP != 0 {
+            while start > 0 && strips(start - 1, &self.occupied) {
+                start -= 1;
             }
-            if entry.flags & layout::ADDED_RSTRIP != 0 {
-                while at < end && space(at) {
-                    at += 1;
-                }
-            }
-            if done < before {
-                out.push(Fragment::Text(done..before));
-            }
-            out.push(Fragment::Token(entry.id));
-            done = at;
         }
-        if done < end {
-            out.push(Fragment::Text(done..end));
+        if entry.flags & layout::ADDED_RSTRIP != 0 {
+            while strips(end, &self.occupied) {
+                end += 1;
+            }
         }
+        if let Some(places) = self.occupied.get_mut(start..end) {
+            places.fill(true);
+        }
+        self.spans.push((start..end, entry.id));
+    }
+
+    fn fragments(mut self, length: usize) -> Vec<Fragment> {
+        self.spans.sort_unstable_by_key(|(span, _)| span.start);
+        let mut fragments = Vec::new();
+        let mut done = 0;
+        for (span, id) in self.spans {
+            if done < span.start {
+                fragments.push(Fragment::Text(done..span.start));
+            }
+            fragments.push(Fragment::Token(id));
+            done = span.end;
+        }
+        if done < length {
+            fragments.push(Fragment::Text(done..length));
+        }
+        fragments
     }
 }
 

@@ -211,7 +211,6 @@ fn places(tables: &Tables, scored: bool, text_bytes: u32) -> Result<Places, Erro
         eos: place(),
         kinds: place(),
         text: place(),
-        end: tables.bytes.len(),
     })
 }
 

@@ -21,7 +21,6 @@ pub(crate) struct Places {
     pub(crate) eos: usize,
     pub(crate) kinds: usize,
     pub(crate) text: usize,
-    pub(crate) end: usize,
 }
 
 /// The file and its places.

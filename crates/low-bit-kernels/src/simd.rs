@@ -52,8 +52,8 @@ pub(crate) fn attend_row_avx2(operands: &Operands<'_>, scores: &mut [f32], out: 
     fn compiled(operands: &Operands<'_>, scores: &mut [f32], out: &mut [f32]) {
         attend_row_in::<true>(operands, scores, out);
     }
-    debug_assert!(has_avx2());
-    // SAFETY: an `InstructionSet` that needs AVX2 is only ever made after `has_avx2`.
+    assert!(has_avx2());
+    // SAFETY: the CPU has just been asked.
     unsafe { compiled(operands, scores, out) }
 }
 
@@ -63,8 +63,8 @@ pub(crate) fn attend_row_avx512(operands: &Operands<'_>, scores: &mut [f32], out
     fn compiled(operands: &Operands<'_>, scores: &mut [f32], out: &mut [f32]) {
         attend_row_in::<true>(operands, scores, out);
     }
-    debug_assert!(has_avx512_vnni());
-    // SAFETY: `InstructionSet::Avx512Vnni` is only ever made after `has_avx512_vnni`.
+    assert!(has_avx512_vnni());
+    // SAFETY: the CPU has just been asked.
     unsafe { compiled(operands, scores, out) }
 }
 
@@ -86,8 +86,8 @@ macro_rules! entries {
             ) {
                 out.fill::<F>(values, cols);
             }
-            debug_assert!($has);
-            // SAFETY: this instruction set is only ever chosen after the CPU was asked.
+            assert!($has);
+            // SAFETY: the CPU has just been asked.
             unsafe { compiled::<F>(values, cols, out) }
         }
 
@@ -107,9 +107,9 @@ macro_rules! entries {
                 // SAFETY: this function is compiled with the features of the vector.
                 unsafe { tile::rows::<F, $vector>(scratch, bytes, activations, outputs) }
             }
-            debug_assert!($has);
+            assert!($has);
             let mut scratch = SCRATCH.take();
-            // SAFETY: this instruction set is only ever chosen after the CPU was asked.
+            // SAFETY: the CPU has just been asked.
             unsafe { compiled::<F>(&mut scratch, bytes, activations, outputs) }
             SCRATCH.set(scratch);
         }
@@ -131,8 +131,8 @@ macro_rules! entries {
                 // SAFETY: this function is compiled with the features of the vector.
                 unsafe { float::rows::<F, $vector>(cols, bytes, values, outputs) }
             }
-            debug_assert!($has && weight_type.is_float());
-            // SAFETY: this instruction set is only ever chosen after the CPU was asked.
+            assert!($has && weight_type.is_float());
+            // SAFETY: the CPU has just been asked.
             unsafe {
                 match weight_type {
                     WeightType::F16 => compiled::<float::F16>(cols, bytes, values, outputs),

@@ -70,6 +70,13 @@ pub(crate) unsafe fn rows<F: VectorFormat, V: Vector>(
             activations,
             first_row: index * V::ROWS,
         };
+        // What every pointer below relies on.
+        assert!(
+            whole.len() == row_bytes * V::ROWS
+                && row_bytes == activations.groups * F::GROUP / F::VALUES * F::BYTES
+                && scales.len() == activations.groups * V::ROWS
+                && minima.len() == scales.len()
+        );
         unpack_scales::<F, V>(&tile, scales, minima);
         let scales = Scales { scales, minima };
         // SAFETY: the CPU has `V`; the tile is whole, and the scratch was sized for it above.
@@ -112,9 +119,6 @@ fn unpack_scales<F: VectorFormat, V: Vector>(
             .chunks_exact_mut(V::ROWS)
             .zip(minima.chunks_exact_mut(V::ROWS));
         for (group, (scales, minima)) in groups.enumerate() {
-            debug_assert!(
-                (V::ROWS - 1) * tile.row_bytes + (group + 1) * F::BYTES <= tile.rows.len()
-            );
             // SAFETY: the caller has `V`. Each row has a block here, which begins with an f16 scale
             // and an f16 minimum (or two bytes of something else); both slices hold `ROWS` floats.
             unsafe {
@@ -196,7 +200,6 @@ unsafe fn add_group<F: VectorFormat, V: Vector>(
     (scales, group): (&Scales<'_>, usize),
     (scale, scaled_sum): (f32, f32),
 ) -> V::Float {
-    debug_assert!((group + 1) * V::ROWS <= scales.scales.len());
     // SAFETY: the caller's duty; scales and minima are equally long.
     unsafe {
         let weight_scales = V::load(scales.scales.as_ptr().add(group * V::ROWS));
@@ -241,24 +244,27 @@ unsafe fn few<F: VectorFormat, V: Vector>(
     scales: &Scales<'_>,
     outputs: &mut [&mut [f32]],
 ) {
-    debug_assert_eq!(tile.rows.len(), V::ROWS * tile.row_bytes);
     let stride = tile.row_bytes;
     for (t, output) in outputs.iter_mut().enumerate() {
         let x = tile.activations.row(t);
+        let row = tile.rows.as_ptr();
         // SAFETY: the caller's duty; activation rows have `groups * GROUP` levels.
         unsafe {
             let mut sums = V::zero();
             for group in 0..tile.activations.groups {
                 let levels = x.levels.as_ptr().add(group * F::GROUP);
-                let mut z = [V::splat_int(0); 4];
-                for (i, z) in z.iter_mut().enumerate() {
-                    let [low, high] =
-                        F::levels::<V>(tile.rows.as_ptr().add(i * stride), 4 * stride, group);
-                    *z = dot::<F, V>(*z, low, V::splat_16(levels));
-                    if F::GROUP == 32 {
-                        *z = dot::<F, V>(*z, high, V::splat_16(levels.add(16)));
-                    }
-                }
+                let x_low = V::splat_16(levels);
+                let x_high = if F::GROUP == 32 {
+                    V::splat_16(levels.add(16))
+                } else {
+                    x_low
+                };
+                let z = [
+                    lanes::<F, V>(row, 4 * stride, group, (x_low, x_high)),
+                    lanes::<F, V>(row.add(stride), 4 * stride, group, (x_low, x_high)),
+                    lanes::<F, V>(row.add(2 * stride), 4 * stride, group, (x_low, x_high)),
+                    lanes::<F, V>(row.add(3 * stride), 4 * stride, group, (x_low, x_high)),
+                ];
                 let start = V::splat_int(offset::<F, V>(x.offsets, group));
                 let product = V::add(V::add_across(z), start);
                 sums = add_group::<F, V>(
@@ -273,13 +279,36 @@ unsafe fn few<F: VectorFormat, V: Vector>(
     }
 }
 
+/// Partial integer products of one group of a row per lane.
+///
+/// # Safety
+/// As [`VectorFormat::levels`].
+#[inline(always)]
+unsafe fn lanes<F: VectorFormat, V: Vector>(
+    row: *const u8,
+    stride: usize,
+    group: usize,
+    (x_low, x_high): (V::Int, V::Int),
+) -> V::Int {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let [low, high] = F::levels::<V>(row, stride, group);
+        let sum = dot::<F, V>(V::splat_int(0), low, x_low);
+        if F::GROUP == 32 {
+            dot::<F, V>(sum, high, x_high)
+        } else {
+            sum
+        }
+    }
+}
+
 /// Levels of a tile as `[cols / 4, ROWS, 4]`.
 ///
 /// # Safety
 /// The CPU has `V`; the tile has `ROWS` whole rows and `levels` room for them.
 #[inline(always)]
 unsafe fn interleave<F: VectorFormat, V: Vector>(tile: &Tile<'_>, levels: &mut [u8]) {
-    debug_assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
+    assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
     let stride = tile.row_bytes;
     for group in 0..tile.activations.groups {
         // SAFETY: the caller's duty; `GROUP` columns of a tile take `GROUP * ROWS` bytes.
@@ -341,7 +370,7 @@ unsafe fn together<F: VectorFormat, V: Vector, const T: usize>(
     scales: &Scales<'_>,
     (first, outputs): (usize, &mut [&mut [f32]; T]),
 ) {
-    debug_assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
+    assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
     let rows: [_; T] = std::array::from_fn(|t| tile.activations.row(first + t));
     // SAFETY: the caller's duty.
     unsafe {

@@ -16,6 +16,6 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut cargo = repository::cargo();
     cargo.current_dir(repository::root().join("crates/gkq-v2"));
-    cargo.args(["fuzz", "run", "--sanitizer", "none", "open_knot", "--"]);
+    cargo.args(["fuzz", "run", "--sanitizer", "none", "open", "--"]);
     repository::run(cargo.arg(format!("-max_total_time={}", arguments.seconds)))
 }

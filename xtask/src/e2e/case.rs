@@ -141,7 +141,9 @@ fn assemble(
         (true, true) => ByteGate::Prompt,
         (true, false) => ByteGate::Session,
     };
-    let least_decode_rows = if model.continuation.is_some() { LEAST_FED_DECODE_ROWS } else { 0 };
+    // A tokenizer of single bytes has too few ids to ask that many.
+    let fed_words = model.continuation.is_some() && model.has_qwen_tokenizer;
+    let least_decode_rows = if fed_words { LEAST_FED_DECODE_ROWS } else { 0 };
     Ok(Case {
         model: model.name().to_owned(),
         row_dtype: model.row_dtype().to_owned(),

@@ -5,19 +5,24 @@ use super::BlockFormat;
 use crate::half_bits::read_f16;
 
 /// The eight 6-bit (scale, minimum) pairs of Q4_K and Q5_K in 12 bytes, multiplied out.
+///
+/// Four bytes at a time: the first four pairs are the low six bits of words 0 and 1; the last four
+/// have their low nibbles in word 2 and their upper two bits on top of words 0 and 1.
 #[inline(always)]
 fn six_bit_pairs(packed: &[u8], factors: (f32, f32), scales: &mut [f32], minima: &mut [f32]) {
-    for j in 0..8 {
-        let (scale, minimum) = if j < 4 {
-            (packed[j] & 63, packed[j + 4] & 63)
-        } else {
-            (
-                (packed[j + 4] & 0x0f) | ((packed[j - 4] >> 6) << 4),
-                (packed[j + 4] >> 4) | ((packed[j] >> 6) << 4),
-            )
-        };
-        scales[j] = factors.0 * f32::from(scale);
-        minima[j] = -(factors.1 * f32::from(minimum));
+    let word = |at: usize| {
+        u32::from_le_bytes([packed[at], packed[at + 1], packed[at + 2], packed[at + 3]])
+    };
+    let (a, b, c) = (word(0), word(4), word(8));
+    let top = |word: u32| ((word >> 6) & 0x0303_0303) << 4;
+    let join = |low: u32, high: u32| (u64::from(low) | (u64::from(high) << 32)).to_le_bytes();
+    let small_scales = join(a & 0x3f3f_3f3f, (c & 0x0f0f_0f0f) | top(a));
+    let small_minima = join(b & 0x3f3f_3f3f, ((c >> 4) & 0x0f0f_0f0f) | top(b));
+    for (scale, small) in scales.iter_mut().zip(small_scales) {
+        *scale = factors.0 * f32::from(small);
+    }
+    for (minimum, small) in minima.iter_mut().zip(small_minima) {
+        *minimum = -(factors.1 * f32::from(small));
     }
 }
 

@@ -122,6 +122,11 @@ macro_rules! implement {
                 }
             }
             #[inline(always)]
+            unsafe fn prefetch(at: *const u8) {
+                // SAFETY: a hint; it never faults.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+            }
+            #[inline(always)]
             unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
                 // SAFETY: the trait's duties.
                 unsafe { _mm256_add_epi32(a, b) }

@@ -88,6 +88,11 @@ unsafe impl Vector for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        // SAFETY: a hint; it never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
     unsafe fn add(a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the trait's duties.
         unsafe { _mm512_add_epi32(a, b) }

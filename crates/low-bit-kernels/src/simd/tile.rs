@@ -253,6 +253,7 @@ unsafe fn few<F: VectorFormat, V: Vector>(
             let mut sums = V::zero();
             for group in 0..tile.activations.groups {
                 let levels = x.levels.as_ptr().add(group * F::GROUP);
+                prefetch_next::<V>(tile, group);
                 let x_low = V::splat_16(levels);
                 let x_high = if F::GROUP == 32 {
                     V::splat_16(levels.add(16))
@@ -276,6 +277,27 @@ unsafe fn few<F: VectorFormat, V: Vector>(
             }
             put::<V>(sums, output, tile.first_row);
         }
+    }
+}
+
+/// Asks for a group's share of the tile that follows. Rows are short and a tile reads all of its
+/// rows side by side, which the hardware does not recognise as one stream.
+///
+/// # Safety
+/// The CPU has `V`.
+#[inline(always)]
+unsafe fn prefetch_next<V: Vector>(tile: &Tile<'_>, group: usize) {
+    const LINE: usize = 64;
+    let share = tile.rows.len() / tile.activations.groups;
+    let from = tile
+        .rows
+        .as_ptr()
+        .wrapping_add(tile.rows.len() + group * share);
+    let mut at = 0;
+    while at < share {
+        // SAFETY: the caller's duty; the address need not be readable.
+        unsafe { V::prefetch(from.wrapping_add(at)) };
+        at += LINE;
     }
 }
 

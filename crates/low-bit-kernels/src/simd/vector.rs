@@ -38,6 +38,8 @@ pub(crate) unsafe trait Vector {
     unsafe fn dot(sum: Self::Int, unsigned: Self::Int, signed: Self::Int) -> Self::Int;
     /// As `dot` with signed weights; `activations` within -127..=127.
     unsafe fn dot_signed(sum: Self::Int, weights: Self::Int, activations: Self::Int) -> Self::Int;
+    /// Asks for the cache line at `at`, which need not be readable.
+    unsafe fn prefetch(at: *const u8);
     /// 32-bit sums.
     unsafe fn add(a: Self::Int, b: Self::Int) -> Self::Int;
     /// Every byte and `mask`.

@@ -235,7 +235,7 @@ pub struct SamplingArgs {
 #[derive(Debug, Clone, Args)]
 pub struct PerplexityArgs {
     /// UTF-8 text to measure
-    #[arg(long, value_name = "TEXT", env = "FAT_STATION_FILE")]
+    #[arg(long, value_name = "FILE", env = "FAT_STATION_FILE")]
     pub file: PathBuf,
     /// Window in tokens; the second half of each is scored
     #[arg(

@@ -11,7 +11,7 @@ use crate::config::{Config, check_listen};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::model::Model;
-use crate::summary::{RunFacts, Summary};
+use crate::summary::{EmbeddingKind, RunFacts, Summary};
 use crate::telemetry;
 use crate::traffic::Traffic;
 use std::path::{Path, PathBuf};
@@ -106,14 +106,22 @@ impl Station {
             total: self.started.elapsed(),
             ..RunFacts::default()
         };
+        if self.config.rows.is_some() {
+            facts.source = EmbeddingKind::Columnar;
+        }
         if let Some(model) = model {
             facts.model.clone_from(&model.name);
             facts.cached_rows = model.embedding.cached_rows();
             facts.full_table_bytes = model.full_table_bytes;
             facts.resolutions.clone_from(&model.resolutions);
+            let way = model.resolutions.first().map(|resolution| resolution.way);
+            facts.source = way.map(EmbeddingKind::from).unwrap_or_default();
         }
         let summary = Summary::new(facts, &self.traffic);
-        telemetry::say(&summary.to_string());
+        // A run that failed before anything moved has its error to say, and no table of zeros.
+        if model.is_some() || summary.total_received_bytes > 0 {
+            telemetry::say(&summary.to_string());
+        }
         match &self.summary_file {
             Some(path) => write_json(path, &summary),
             None => Ok(()),

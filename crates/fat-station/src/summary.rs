@@ -68,12 +68,13 @@ pub struct EmbeddingSummary {
 }
 
 /// Where rows come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EmbeddingKind {
     /// A row store.
     Columnar,
     /// The knot's dense block.
+    #[default]
     Dense,
 }
 
@@ -145,6 +146,8 @@ pub struct RunFacts {
     pub cached_rows: u64,
     /// Bytes of the whole matrix.
     pub full_table_bytes: u64,
+    /// Where rows came from, or were to come from.
+    pub source: EmbeddingKind,
     /// Which way each eligible tensor went.
     pub resolutions: Vec<Resolution>,
 }
@@ -172,10 +175,6 @@ impl Summary {
         let outcomes = &traffic.outcomes;
         let [hit, coalesced, missed] = [&outcomes.hit, &outcomes.coalesced, &outcomes.miss]
             .map(|counter| counter.load(Ordering::Relaxed));
-        let columnar = facts
-            .resolutions
-            .iter()
-            .any(|resolution| resolution.way == Way::Columnar);
         Self {
             model: facts.model,
             prompt_tokens: facts.prompt_tokens,
@@ -183,11 +182,7 @@ impl Summary {
             time_to_first_token_s: facts.first_token.map(|time| time.as_secs_f64()),
             total_s: facts.total.as_secs_f64(),
             embedding: EmbeddingSummary {
-                source: if columnar {
-                    EmbeddingKind::Columnar
-                } else {
-                    EmbeddingKind::Dense
-                },
+                source: facts.source,
                 rows_asked: ledger.rows_asked,
                 distinct_rows: ledger.distinct_rows,
                 hit,
@@ -299,6 +294,7 @@ mod tests {
             first_token: Some(Duration::from_millis(250)),
             total: Duration::from_secs(2),
             full_table_bytes: 64_000,
+            source: EmbeddingKind::Columnar,
             resolutions: vec![Resolution {
                 tensor: "model.embed_tokens.weight".to_owned(),
                 way: Way::Columnar,
@@ -324,6 +320,15 @@ mod tests {
 
     #[test]
     fn the_text_form_is_stable() {
-        expect_test::expect![[r#""#]].assert_eq(&summary().to_string());
+        expect_test::expect![[r#"
+            tiny: 7 prompt + 3 generated tokens, first token after 0.250 s, 2.000 s in all
+            embedding from the row store: 0 rows asked (0 distinct): 0 hit, 0 coalesced, 0 missed, 0 resident; cache hit rate 0.0 %
+                        received       useful requests  trips retries
+              rows          1000          990        0      0       0
+              paths            0            0        0      0       0
+              head           500            0        0      0       0
+              blocks           0            0        0      0       0
+              probe            0            0        0      0       0
+              total         1500 bytes; the whole matrix is 64000 bytes; integrity failures 1"#]].assert_eq(&summary().to_string());
     }
 }

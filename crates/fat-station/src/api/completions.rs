@@ -32,7 +32,7 @@ pub(super) async fn complete(
     State(service): State<Arc<Service>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<CompletionResponse>, ApiError> {
-    let body = body.map_err(|rejection| ApiError::body(rejection.body_text()))?;
+    let body = body.map_err(|rejection| ApiError::unread(&rejection))?;
     let CompletionRequest { prompt, options } = CompletionRequest::parse(&body)?;
     let model = Arc::clone(service.model()?);
     let tokens = model.language.prompt(&prompt, PromptForm::Raw)?;

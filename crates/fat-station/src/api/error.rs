@@ -3,6 +3,7 @@
 use super::wire::{ErrorBody, ErrorObject};
 use crate::error::{Error, FailureClass};
 use axum::Json;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
@@ -41,6 +42,15 @@ impl ApiError {
     /// 400 for a body that is not a JSON object.
     pub(super) fn body(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A body that did not arrive whole, or is too large.
+    pub(super) fn unread(rejection: &BytesRejection) -> Self {
+        Self::new(
+            rejection.status(),
+            "invalid_request_error",
+            rejection.body_text().to_lowercase(),
+        )
     }
 
     pub(super) fn loading() -> Self {

@@ -2,6 +2,7 @@
 
 use crate::station::{Origin, binary, packed, run, text_of};
 use crate::tiny_model::{END, VOCABULARY};
+use serde_json::Value;
 
 #[test]
 fn a_seed_repeats_an_answer_and_another_gives_another() {
@@ -118,7 +119,7 @@ fn perplexity_of_a_random_model_is_near_its_vocabularys_size() {
     )
     .unwrap();
     let knot = packed("tied.gkq");
-    let measure = |flags: &[&str]| -> serde_json::Value {
+    let measure = |flags: &[&str]| -> Value {
         let output = binary()
             .args(flags)
             .args(["perplexity", "--context", "128", "--file"])
@@ -154,26 +155,18 @@ fn perplexity_of_a_random_model_is_near_its_vocabularys_size() {
 fn the_json_log_has_every_span_with_its_late_fields() {
     let origin = Origin::start();
     let rows = origin.url("tied.rows");
-    let flags = [
-        "--columnar-embed",
-        &rows,
-        "--log-format",
-        "json",
-        "--log",
-        "debug",
-        "--embed-always-remote",
-    ];
+    let mut flags = vec!["--columnar-embed", &rows, "--embed-always-remote"];
+    flags.extend(["--log-format", "json", "--log", "debug"]);
     let finished = run(
         &flags,
         &["--raw", "--ignore-eos", "--max-tokens", "3", "abcabc"],
     )
     .succeeded();
-    let lines: Vec<serde_json::Value> = finished
-        .stderr
-        .lines()
+    let lines = finished.stderr.lines();
+    let lines: Vec<Value> = lines
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    let closed = |name: &str| -> Vec<&serde_json::Value> {
+    let closed = |name: &str| -> Vec<&Value> {
         let closed = lines
             .iter()
             .filter(|line| line["fields"]["message"] == "close");
@@ -189,9 +182,7 @@ fn the_json_log_has_every_span_with_its_late_fields() {
         "one for the prompt, two for the tokens fed back"
     );
     for field in [
-        "rows_asked",
         "hit",
-        "missed",
         "bytes_received",
         "bytes_useful",
         "requests",
@@ -207,18 +198,16 @@ fn the_json_log_has_every_span_with_its_late_fields() {
         .iter()
         .map(|span| span["bytes_received"].as_u64().unwrap())
         .sum();
+    let kind = |kind: &str| finished.number(&format!("/bytes/{kind}/received"));
     assert_eq!(
         received,
-        finished.number("/bytes/rows/received"),
+        kind("rows") + kind("paths"),
         "spans repeat the meters"
     );
     assert!(closed("prefill")[0]["seconds"].is_f64());
     assert_eq!(closed("decode")[0]["generated_tokens"], 3);
-    assert!(
-        closed("knot.block")
-            .iter()
-            .all(|span| span["from"] == "origin")
-    );
+    let blocks = closed("knot.block");
+    assert!(blocks.len() > 10 && blocks.iter().all(|span| span["from"] == "origin"));
     assert!(
         lines
             .iter()

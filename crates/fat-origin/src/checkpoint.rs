@@ -62,11 +62,17 @@ impl DataFile {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let len_bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
-        Ok(Self { path: path.to_path_buf(), file, len_bytes })
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            len_bytes,
+        })
     }
 
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
-        self.file.read_exact_at(buffer, offset).map_err(Error::io(&self.path, "read"))
+        self.file
+            .read_exact_at(buffer, offset)
+            .map_err(Error::io(&self.path, "read"))
     }
 }
 
@@ -112,9 +118,10 @@ impl Checkpoint {
     }
 
     pub(crate) fn tensor(&self, name: &str) -> Result<&Tensor, Error> {
-        self.tensors
-            .get(name)
-            .ok_or_else(|| Error::MissingTensor { path: self.path.clone(), tensor: name.to_owned() })
+        self.tensors.get(name).ok_or_else(|| Error::MissingTensor {
+            path: self.path.clone(),
+            tensor: name.to_owned(),
+        })
     }
 
     /// The element type of a tensor that goes into the knot.
@@ -122,18 +129,33 @@ impl Checkpoint {
         match &tensor.dtype {
             StoredDtype::Known(dtype) => Ok(*dtype),
             StoredDtype::Other(name) => {
-                let path = self.files.get(tensor.file).map_or(&self.path, |file| &file.path);
+                let path = self
+                    .files
+                    .get(tensor.file)
+                    .map_or(&self.path, |file| &file.path);
                 let known: Vec<_> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
-                Err(Error::unsupported(path, format!("dtype of tensor `{}`", tensor.name), name, known.join(", ")))
+                Err(Error::unsupported(
+                    path,
+                    format!("dtype of tensor `{}`", tensor.name),
+                    name,
+                    known.join(", "),
+                ))
             }
         }
     }
 
     /// Reads bytes of a tensor, from `offset` within it, whole or an error.
-    pub(crate) fn read(&self, tensor: &Tensor, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn read(
+        &self,
+        tensor: &Tensor,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Error> {
         let start = tensor.range.start.checked_add(offset);
         let inside = start.is_some_and(|start| {
-            start.checked_add(buffer.len() as u64).is_some_and(|end| end <= tensor.range.end)
+            start
+                .checked_add(buffer.len() as u64)
+                .is_some_and(|end| end <= tensor.range.end)
         });
         match (start, self.files.get(tensor.file)) {
             (Some(start), Some(file)) if inside => file.read_at(buffer, start),

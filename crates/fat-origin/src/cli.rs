@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pack::{BlockDtype, EmbedDtype};
+use crate::tokenize::TokenizeArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -38,6 +39,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Serve a directory by byte ranges: HTTP/1.1 and HTTP/2, cleartext or TLS
     Serve(ServeArgs),
+    /// Print the ids of a text under a knot's, a checkpoint's or a compact tokenizer
+    Tokenize(TokenizeArgs),
 }
 
 /// Flags of `pack`.

@@ -13,6 +13,7 @@ use crate::cli::{Cli, Command, InspectArgs, PackArgs, ServeArgs, VerifyArgs};
 use crate::inspect::inspect;
 use crate::pack::{Matrix, PackOptions, PackReport, Stop, pack};
 use crate::serve::{ServeOptions, Server, TlsFiles};
+use crate::tokenize::{self, TokenizeArgs};
 use crate::verify::{VerifyReport, verify};
 
 /// A checkpoint, knot or option that cannot work.
@@ -35,24 +36,61 @@ pub async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             let work = blocking(move || pack_command(&args, stop));
             signals.around(work, move || asked.set()).await
         }
-        Command::Inspect(args) => signals.around(blocking(move || inspect_command(&args)), || {}).await,
-        Command::Verify(args) => signals.around(blocking(move || verify_command(&args)), || {}).await,
+        Command::Inspect(args) => {
+            signals
+                .around(blocking(move || inspect_command(&args)), || {})
+                .await
+        }
+        Command::Verify(args) => {
+            signals
+                .around(blocking(move || verify_command(&args)), || {})
+                .await
+        }
+        Command::Tokenize(args) => {
+            signals
+                .around(blocking(move || tokenize_command(&args)), || {})
+                .await
+        }
     }
+}
+
+/// Whether whoever read our output has gone, as `| head` does: nothing is wrong, and nobody is told.
+#[must_use]
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<io::Error>().is_some_and(closed)
+        || error
+            .downcast_ref::<serde_json::Error>()
+            .is_some_and(|error| error.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
 }
 
 /// The exit code of a failure.
 #[must_use]
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Error>() {
-        Some(Error::Io { .. } | Error::Listen { .. } | Error::Interrupted) | None => ExitCode::FAILURE,
-        Some(Error::Knot { source: gkq_v2::Error::Digest { .. }, .. }) => ExitCode::from(INTEGRITY),
+        Some(Error::Io { .. } | Error::Listen { .. } | Error::Interrupted) | None => {
+            ExitCode::FAILURE
+        }
+        Some(Error::Knot { source, .. }) if matches!(**source, gkq_v2::Error::Digest { .. }) => {
+            ExitCode::from(INTEGRITY)
+        }
         Some(_) => ExitCode::from(CONFIG),
     }
 }
 
+fn tokenize_command(args: &TokenizeArgs) -> anyhow::Result<ExitCode> {
+    let line = tokenize::run(args)?;
+    writeln!(io::stdout().lock(), "{line}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs work that blocks on a thread of its own.
-async fn blocking(work: impl FnOnce() -> anyhow::Result<ExitCode> + Send + 'static) -> anyhow::Result<ExitCode> {
-    tokio::task::spawn_blocking(work).await.context("the work ended badly")?
+async fn blocking(
+    work: impl FnOnce() -> anyhow::Result<ExitCode> + Send + 'static,
+) -> anyhow::Result<ExitCode> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .context("the work ended badly")?
 }
 
 /// The two signals that end a process politely.
@@ -63,7 +101,10 @@ struct Signals {
 
 impl Signals {
     fn install() -> io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     /// Waits for one; returns the exit code that stands for it.
@@ -106,7 +147,11 @@ fn pack_command(args: &PackArgs, stop: Stop) -> anyhow::Result<ExitCode> {
         embed_dtype: args.embed_dtype,
         block_dtype: args.block_dtype,
         spectral_tolerance: args.spectral_tolerance,
-        matrix: if args.without_matrix { Matrix::External } else { Matrix::Inside },
+        matrix: if args.without_matrix {
+            Matrix::External
+        } else {
+            Matrix::Inside
+        },
         stop,
     };
     let report = pack(&args.source, &options)?;
@@ -121,17 +166,36 @@ fn pack_command(args: &PackArgs, stop: Stop) -> anyhow::Result<ExitCode> {
 fn print_pack(report: &PackReport) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if !report.spectral.is_empty() {
-        writeln!(out, "{:<52} {:>14} {:>6} {:>10} {:>12} {:>12}", "tensor", "shape", "rank", "error", "dense", "spectral")?;
+        writeln!(
+            out,
+            "{:<52} {:>14} {:>6} {:>10} {:>12} {:>12}",
+            "tensor", "shape", "rank", "error", "dense", "spectral"
+        )?;
     }
     for line in &report.spectral {
         let [rows, cols] = line.shape;
         let rank = line.rank.map_or("-".to_owned(), |rank| rank.to_string());
-        let error = line.error.map_or("-".to_owned(), |error| format!("{error:.3e}"));
-        let bytes = line.spectral_bytes.map_or("kept dense".to_owned(), |bytes| bytes.to_string());
+        let error = line
+            .error
+            .map_or("-".to_owned(), |error| format!("{error:.3e}"));
+        let bytes = line
+            .spectral_bytes
+            .map_or("kept dense".to_owned(), |bytes| bytes.to_string());
         let shape = format!("{rows} x {cols}");
-        writeln!(out, "{:<52} {shape:>14} {rank:>6} {error:>10} {:>12} {bytes:>12}", line.tensor, line.dense_bytes)?;
+        writeln!(
+            out,
+            "{:<52} {shape:>14} {rank:>6} {error:>10} {:>12} {bytes:>12}",
+            line.tensor, line.dense_bytes
+        )?;
     }
-    writeln!(out, "{}: {} bytes, {} blocks, {}", report.knot.display(), report.knot_bytes, report.blocks, tied(report))?;
+    writeln!(
+        out,
+        "{}: {} bytes, {} blocks, {}",
+        report.knot.display(),
+        report.knot_bytes,
+        report.blocks,
+        tied(report)
+    )?;
     writeln!(
         out,
         "{}: {} bytes, {} rows of {} bytes ({})",
@@ -141,15 +205,27 @@ fn print_pack(report: &PackReport) -> anyhow::Result<()> {
         report.row_bytes,
         report.row_dtype
     )?;
-    writeln!(out, "tokenizer {} bytes, rows blake3 {}", report.tokenizer_bytes, report.rows_blake3)?;
+    writeln!(
+        out,
+        "tokenizer {} bytes, rows blake3 {}",
+        report.tokenizer_bytes, report.rows_blake3
+    )?;
     if report.embed_error > 0.0 {
-        writeln!(out, "largest error of the converted rows {:.3e}", report.embed_error)?;
+        writeln!(
+            out,
+            "largest error of the converted rows {:.3e}",
+            report.embed_error
+        )?;
     }
     Ok(())
 }
 
 fn tied(report: &PackReport) -> &'static str {
-    if report.tied { "tied head" } else { "head of its own" }
+    if report.tied {
+        "tied head"
+    } else {
+        "head of its own"
+    }
 }
 
 fn inspect_command(args: &InspectArgs) -> anyhow::Result<ExitCode> {
@@ -169,7 +245,11 @@ fn verify_command(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     } else {
         print_verify(&report)?;
     }
-    Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INTEGRITY) })
+    Ok(if report.differences.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INTEGRITY)
+    })
 }
 
 fn print_verify(report: &VerifyReport) -> anyhow::Result<()> {
@@ -191,19 +271,32 @@ fn print_verify(report: &VerifyReport) -> anyhow::Result<()> {
         many => format!("{many} differences"),
     };
     let (payloads, bytes, trees) = (report.payloads, report.bytes, report.trees);
-    writeln!(out, "{verdict}: {payloads} payloads of {bytes} bytes digested, {trees} row trees rebuilt")?;
+    writeln!(
+        out,
+        "{verdict}: {payloads} payloads of {bytes} bytes digested, {trees} row trees rebuilt"
+    )?;
     Ok(())
 }
 
 async fn serve_command(args: ServeArgs, signals: &mut Signals) -> anyhow::Result<ExitCode> {
     if !args.listen.ip().is_loopback() && !args.public {
-        let reason = format!("{} is not a loopback address; --public allows it", args.listen);
-        return Err(Error::Option { option: "--listen", reason }.into());
+        let reason = format!(
+            "{} is not a loopback address; --public allows it",
+            args.listen
+        );
+        return Err(Error::Option {
+            option: "--listen",
+            reason,
+        }
+        .into());
     }
     let options = ServeOptions {
         listen: args.listen,
         access_log: args.access_log,
-        tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
+        tls: args
+            .tls_cert
+            .zip(args.tls_key)
+            .map(|(cert, key)| TlsFiles { cert, key }),
         ..ServeOptions::new(args.dir)
     };
     let server = Server::start(options).await?;

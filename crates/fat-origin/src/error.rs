@@ -88,7 +88,9 @@ pub enum Error {
         tensor: String,
     },
     /// The tokenizer has ids that the vocabulary matrix has no row for.
-    #[error("the tokenizer is wider than the matrix: {tokens} token ids, but `{tensor}` has {rows} rows")]
+    #[error(
+        "the tokenizer is wider than the matrix: {tokens} token ids, but `{tensor}` has {rows} rows"
+    )]
     TokenizerTooWide {
         /// One more than the largest token id.
         tokens: u64,
@@ -137,7 +139,7 @@ pub enum Error {
         /// The knot.
         path: PathBuf,
         /// Which rule.
-        source: gkq_v2::Error,
+        source: Box<gkq_v2::Error>,
     },
     /// The row file or its hash tree could not be written.
     #[error("{}", path.display())]
@@ -182,7 +184,20 @@ impl Error {
     /// An I/O error with its path; for `map_err`.
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
-        move |source| Self::Io { path, action, source }
+        move |source| Self::Io {
+            path,
+            action,
+            source,
+        }
+    }
+
+    /// A broken rule of a knot with its path; for `map_err`.
+    pub(crate) fn knot(path: &Path) -> impl Fn(gkq_v2::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Knot {
+            path: path.clone(),
+            source: Box::new(source),
+        }
     }
 
     /// A defect in a file.

@@ -36,13 +36,21 @@ pub(crate) enum Attempt {
 
 /// Factors `values`, `[rows, cols]` row-major and finite, into at most `largest_rank` components with
 /// a relative error of at most `tolerance`.
-pub(crate) fn factor(values: &[f32], cols: usize, dtype: FactorDtype, largest_rank: usize, tolerance: f64) -> Attempt {
+pub(crate) fn factor(
+    values: &[f32],
+    cols: usize,
+    dtype: FactorDtype,
+    largest_rank: usize,
+    tolerance: f64,
+) -> Attempt {
     let rows = values.len().checked_div(cols).unwrap_or(0);
     let matrix = MatRef::from_row_major_slice(values, rows, cols);
     let norm = square_sum(values).sqrt();
     let svd = match matrix.thin_svd() {
         Ok(svd) => svd,
-        Err(error) => return Attempt::NoDecomposition(format!("no singular value decomposition: {error:?}")),
+        Err(error) => {
+            return Attempt::NoDecomposition(format!("no singular value decomposition: {error:?}"));
+        }
     };
     let singular: Vec<f32> = svd.S().column_vector().iter().copied().collect();
     let mut rank = smallest_rank(&singular, tolerance * norm);
@@ -59,7 +67,13 @@ pub(crate) fn factor(values: &[f32], cols: usize, dtype: FactorDtype, largest_ra
         let error = relative(difference.as_ref(), norm);
         if error <= tolerance {
             let s = kept.iter().flat_map(|value| value.to_le_bytes()).collect();
-            return Attempt::Factored(Factors { rank, u, s, vt, error });
+            return Attempt::Factored(Factors {
+                rank,
+                u,
+                s,
+                vt,
+                error,
+            });
         }
         rank += (rank / 16).max(1);
     }
@@ -83,7 +97,10 @@ impl FactorDtype {
 
     /// The matrix as bytes, row-major, and as those bytes read back.
     fn store(self, matrix: MatRef<'_, f32>) -> (Vec<u8>, Mat<f32>) {
-        let values: Vec<f32> = matrix.row_iter().flat_map(|row| row.iter().copied()).collect();
+        let values: Vec<f32> = matrix
+            .row_iter()
+            .flat_map(|row| row.iter().copied())
+            .collect();
         // Singular vectors have entries of at most 1, which every floating type holds; rows of floats
         // are always whole. So neither call can refuse.
         let bytes = quantise_rows(self.0, &values, matrix.ncols()).unwrap_or_default();
@@ -113,7 +130,12 @@ fn square_sum(values: &[f32]) -> f64 {
 
 /// The norm of a difference over the norm of the whole; an all-zero matrix is met exactly or not.
 fn relative(difference: MatRef<'_, f32>, norm: f64) -> f64 {
-    let rest = difference.col_iter().map(|column| column.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>());
+    let rest = difference.col_iter().map(|column| {
+        column
+            .iter()
+            .map(|&value| f64::from(value).powi(2))
+            .sum::<f64>()
+    });
     let rest = rest.sum::<f64>().sqrt();
     if rest == 0.0 { 0.0 } else { rest / norm }
 }
@@ -125,7 +147,8 @@ mod tests {
 
     /// A matrix of exactly this rank, and its values.
     fn low_rank(rows: usize, cols: usize, rank: usize) -> Vec<f32> {
-        let wave = |seed: usize, index: usize| ((seed * 37 + index * (seed + 3)) as f32 * 0.61).sin();
+        let wave =
+            |seed: usize, index: usize| ((seed * 37 + index * (seed + 3)) as f32 * 0.61).sin();
         let mut values = vec![0.0; rows * cols];
         for component in 0..rank {
             for row in 0..rows {
@@ -138,7 +161,12 @@ mod tests {
     }
 
     fn floats(bytes: &[u8]) -> Vec<f32> {
-        bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
+        bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|chunk| f32::from_le_bytes(*chunk))
+            .collect()
     }
 
     #[test]
@@ -146,19 +174,26 @@ mod tests {
         let (rows, cols) = (24, 40);
         let values = low_rank(rows, cols, 3);
         let dtype = FactorDtype::new(Dtype::F32).unwrap();
-        let Attempt::Factored(factors) = factor(&values, cols, dtype, 8, 1e-4) else { panic!("not factored") };
+        let Attempt::Factored(factors) = factor(&values, cols, dtype, 8, 1e-4) else {
+            panic!("not factored")
+        };
         assert_eq!(factors.rank, 3);
         let (u, s, vt) = (floats(&factors.u), floats(&factors.s), floats(&factors.vt));
         let (mut rest, mut whole) = (0.0_f64, 0.0_f64);
         for row in 0..rows {
             for col in 0..cols {
-                let value: f32 = (0..3).map(|k| u[row * 3 + k] * s[k] * vt[k * cols + col]).sum();
+                let value: f32 = (0..3)
+                    .map(|k| u[row * 3 + k] * s[k] * vt[k * cols + col])
+                    .sum();
                 rest += f64::from(value - values[row * cols + col]).powi(2);
                 whole += f64::from(values[row * cols + col]).powi(2);
             }
         }
         assert!((rest / whole).sqrt() <= 1e-4);
-        assert!((factors.error - (rest / whole).sqrt()).abs() < 1e-5, "the stated error is the real one");
+        assert!(
+            (factors.error - (rest / whole).sqrt()).abs() < 1e-5,
+            "the stated error is the real one"
+        );
     }
 
     #[test]
@@ -166,15 +201,26 @@ mod tests {
         let values = low_rank(32, 32, 2);
         let dtype = FactorDtype::new(Dtype::Bf16).unwrap();
         // bf16 has 8 bits: a relative error of a few thousandths is there and is stated.
-        let Attempt::Factored(factors) = factor(&values, 32, dtype, 8, 2e-2) else { panic!("not factored") };
-        assert!(factors.error > 1e-4 && factors.error <= 2e-2, "{}", factors.error);
-        assert!(matches!(factor(&values, 32, dtype, 2, 1e-5), Attempt::RankTooLarge { .. }));
+        let Attempt::Factored(factors) = factor(&values, 32, dtype, 8, 2e-2) else {
+            panic!("not factored")
+        };
+        assert!(
+            factors.error > 1e-4 && factors.error <= 2e-2,
+            "{}",
+            factors.error
+        );
+        assert!(matches!(
+            factor(&values, 32, dtype, 2, 1e-5),
+            Attempt::RankTooLarge { .. }
+        ));
     }
 
     #[test]
     fn a_full_rank_matrix_is_left_alone() {
         let values = low_rank(16, 16, 16);
         let dtype = FactorDtype::new(Dtype::F32).unwrap();
-        assert!(matches!(factor(&values, 16, dtype, 7, 1e-6), Attempt::RankTooLarge { needed } if needed > 7));
+        assert!(
+            matches!(factor(&values, 16, dtype, 7, 1e-6), Attempt::RankTooLarge { needed } if needed > 7)
+        );
     }
 }

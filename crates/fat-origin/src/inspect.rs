@@ -109,7 +109,11 @@ pub fn inspect(path: &Path) -> Result<KnotSummary, Error> {
         .text(SectionKind::ModelConfig)
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
-    let field = |name: &str| config.get(name).or_else(|| config.get("text_config")?.get(name));
+    let field = |name: &str| {
+        config
+            .get(name)
+            .or_else(|| config.get("text_config")?.get(name))
+    };
     let sections = knot.sections().iter().map(|section| SectionSummary {
         kind: section.kind.to_string(),
         tensor: section
@@ -124,7 +128,9 @@ pub fn inspect(path: &Path) -> Result<KnotSummary, Error> {
         object_bytes: knot.object_bytes(),
         front_bytes: knot.front_bytes(),
         front_blake3: hex(&knot.front_blake3()),
-        model_type: field("model_type").and_then(Value::as_str).map(str::to_owned),
+        model_type: field("model_type")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
         num_hidden_layers: field("num_hidden_layers").and_then(Value::as_u64),
         hidden_size: field("hidden_size").and_then(Value::as_u64),
         tied: knot.block(HEAD).is_none(),
@@ -163,7 +169,11 @@ fn block_summary(block: &Block) -> BlockSummary {
 impl fmt::Display for KnotSummary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.knot.file_name().unwrap_or_default().to_string_lossy();
-        writeln!(out, "{name}: {} bytes, front {} bytes", self.object_bytes, self.front_bytes)?;
+        writeln!(
+            out,
+            "{name}: {} bytes, front {} bytes",
+            self.object_bytes, self.front_bytes
+        )?;
         writeln!(out, "front blake3  {}", self.front_blake3)?;
         let number = |value: Option<u64>| value.map_or("?".to_owned(), |value| value.to_string());
         writeln!(
@@ -172,18 +182,29 @@ impl fmt::Display for KnotSummary {
             self.model_type.as_deref().unwrap_or("?"),
             number(self.num_hidden_layers),
             number(self.hidden_size),
-            if self.tied { "tied head" } else { "head of its own" },
+            if self.tied {
+                "tied head"
+            } else {
+                "head of its own"
+            },
         )?;
         writeln!(out, "\nsections")?;
         for section in &self.sections {
-            let owner = section.tensor.as_deref().unwrap_or("");
-            writeln!(out, "  {:<18} {:>12} bytes  {owner}", section.kind, section.bytes)?;
+            write!(out, "  {:<18} {:>12} bytes", section.kind, section.bytes)?;
+            match &section.tensor {
+                Some(tensor) => writeln!(out, "  {tensor}")?,
+                None => writeln!(out)?,
+            }
         }
         writeln!(out, "\nblocks")?;
         for block in &self.blocks {
             writeln!(out, "  {block}")?;
         }
-        for (name, columnar) in self.blocks.iter().filter_map(|block| Some((&block.name, block.columnar.as_ref()?))) {
+        for (name, columnar) in self
+            .blocks
+            .iter()
+            .filter_map(|block| Some((&block.name, block.columnar.as_ref()?)))
+        {
             writeln!(out, "\nrows of {name}\n{columnar}")?;
         }
         Ok(())
@@ -193,11 +214,22 @@ impl fmt::Display for KnotSummary {
 impl fmt::Display for BlockSummary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape: Vec<_> = self.shape.iter().map(u64::to_string).collect();
-        write!(out, "{:<50} {:<5} {:>14} {:>12} bytes", self.name, self.dtype, shape.join(" x "), self.bytes)?;
+        write!(
+            out,
+            "{:<50} {:<5} {:>14} {:>12} bytes",
+            self.name,
+            self.dtype,
+            shape.join(" x "),
+            self.bytes
+        )?;
         if let Some(rank) = self.rank {
             write!(out, "  spectral, rank {rank}, error {:.3e}", self.error)?;
         } else if self.source_dtype != self.dtype {
-            write!(out, "  from {}, largest error {:.3e}", self.source_dtype, self.error)?;
+            write!(
+                out,
+                "  from {}, largest error {:.3e}",
+                self.source_dtype, self.error
+            )?;
         }
         if self.columnar.is_some() {
             write!(out, "  columnar-eligible")?;
@@ -211,9 +243,17 @@ impl fmt::Display for BlockSummary {
 
 impl fmt::Display for ColumnarSummary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "  {} rows of {} bytes, {} in all", self.rows, self.row_bytes, self.table_bytes)?;
+        writeln!(
+            out,
+            "  {} rows of {} bytes, {} in all",
+            self.rows, self.row_bytes, self.table_bytes
+        )?;
         writeln!(out, "  blake3     {}", self.rows_blake3)?;
-        write!(out, "  tree root  {}, {} bytes of hashes prove a row", self.tree_root, self.path_bytes_per_row)
+        write!(
+            out,
+            "  tree root  {}, {} bytes of hashes prove a row",
+            self.tree_root, self.path_bytes_per_row
+        )
     }
 }
 

@@ -21,20 +21,35 @@ pub(crate) struct KnotFile {
 
 impl KnotFile {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let refused = |source| Error::Knot { path: path.to_path_buf(), source };
+        let refused = Error::knot(path);
         let file = DataFile::open(path)?;
-        let mut prefix = vec![0; usize::try_from(file.len_bytes).unwrap_or(usize::MAX).min(HEADER_BYTES)];
+        let mut prefix = vec![
+            0;
+            usize::try_from(file.len_bytes)
+                .unwrap_or(usize::MAX)
+                .min(HEADER_BYTES)
+        ];
         file.read_at(&mut prefix, 0)?;
-        let front_bytes = Knot::front_len(&prefix).map_err(refused)?.min(file.len_bytes);
+        let front_bytes = Knot::front_len(&prefix)
+            .map_err(&refused)?
+            .min(file.len_bytes);
         // The length is within the format's limit: `front_len` has checked it.
         let mut front = vec![0; usize::try_from(front_bytes).unwrap_or(0)];
         file.read_at(&mut front, 0)?;
-        let knot = Knot::parse(&front, file.len_bytes).map_err(refused)?;
-        Ok(Self { path: path.to_path_buf(), knot, file })
+        let knot = Knot::parse(&front, file.len_bytes).map_err(&refused)?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            knot,
+            file,
+        })
     }
 
     /// The BLAKE3 of a range; `seen` is told how many bytes went by.
-    pub(crate) fn digest(&self, range: &Range<u64>, seen: impl FnMut(u64)) -> Result<[u8; 32], Error> {
+    pub(crate) fn digest(
+        &self,
+        range: &Range<u64>,
+        seen: impl FnMut(u64),
+    ) -> Result<[u8; 32], Error> {
         digest(&self.file, range, seen)
     }
 
@@ -50,7 +65,11 @@ impl KnotFile {
 }
 
 /// The BLAKE3 of a range of any file.
-pub(crate) fn digest(file: &DataFile, range: &Range<u64>, mut seen: impl FnMut(u64)) -> Result<[u8; 32], Error> {
+pub(crate) fn digest(
+    file: &DataFile,
+    range: &Range<u64>,
+    mut seen: impl FnMut(u64),
+) -> Result<[u8; 32], Error> {
     let mut hasher = blake3::Hasher::new();
     chunks(file, range, CHUNK_BYTES, |bytes| {
         hasher.update(bytes);

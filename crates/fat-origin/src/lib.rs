@@ -8,6 +8,7 @@
 //! | [`pack`] | a Hugging Face directory or a GGUF to `NAME.gkq` and `NAME.rows` |
 //! | [`inspect`] | what a knot holds, from its front alone |
 //! | [`verify`] | every digest, the row file, the row tree |
+//! | [`tokenize`] | the ids of a text, for comparison |
 //! | [`serve`] | a static range server: HTTP/1.1, HTTP/2, TLS |
 //! | [`checkpoint`], [`tokenizer`] | the formats that are read |
 
@@ -21,6 +22,7 @@ mod knot_file;
 pub mod pack;
 mod progress;
 pub mod serve;
+pub mod tokenize;
 pub mod tokenizer;
 pub mod verify;
 

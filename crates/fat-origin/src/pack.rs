@@ -91,7 +91,11 @@ impl Stop {
 
     /// `Err` once it was asked.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+        if self.0.load(Ordering::Relaxed) {
+            Err(Error::Interrupted)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -141,12 +145,26 @@ pub fn pack(source: &Path, options: &PackOptions) -> Result<PackReport, Error> {
     let output = output::Output::create(options, source)?;
     let bar = crate::progress::Progress::new("packing");
     let spectral = spectral::factor_all(&checkpoint, &selection, options, &output)?;
-    let plan = plan::declare(&checkpoint, &selection, &tokenizer, &spectral, options, output.knot())?;
+    let plan = plan::declare(
+        &checkpoint,
+        &selection,
+        &tokenizer,
+        &spectral,
+        options,
+        output.knot(),
+    )?;
     let written = stream::write(
-        &stream::Source { checkpoint: &checkpoint, tokenizer: &tokenizer, spectral: &spectral },
+        &stream::Source {
+            checkpoint: &checkpoint,
+            tokenizer: &tokenizer,
+            spectral: &spectral,
+        },
         plan,
         &output,
-        &stream::Pace { stop: &options.stop, bar: &bar },
+        &stream::Pace {
+            stop: &options.stop,
+            bar: &bar,
+        },
     )?;
     let (knot, rows_path) = output.publish()?;
     Ok(PackReport {
@@ -157,7 +175,9 @@ pub fn pack(source: &Path, options: &PackOptions) -> Result<PackReport, Error> {
         row_count: rows,
         row_bytes: written.row_bytes,
         row_dtype: selection.embedding.target.name(),
-        rows_blake3: blake3::Hash::from_bytes(written.rows_blake3).to_hex().to_string(),
+        rows_blake3: blake3::Hash::from_bytes(written.rows_blake3)
+            .to_hex()
+            .to_string(),
         tied: selection.tied,
         blocks: written.blocks,
         tokenizer_bytes: tokenizer.len() as u64,
@@ -171,9 +191,16 @@ fn tokenizer_bytes(checkpoint: &Checkpoint, rows: u64) -> Result<Vec<u8>, Error>
     let spec: &TokenizerSpec = &checkpoint.tokenizer;
     let tokens = spec.tokens.len() as u64;
     if tokens > rows {
-        return Err(Error::TokenizerTooWide { tokens, rows, tensor: crate::checkpoint::EMBEDDING.to_owned() });
+        return Err(Error::TokenizerTooWide {
+            tokens,
+            rows,
+            tensor: crate::checkpoint::EMBEDDING.to_owned(),
+        });
     }
-    spec.to_bytes().map_err(|source| Error::Tokenizer { path: checkpoint.path.clone(), source })
+    spec.to_bytes().map_err(|source| Error::Tokenizer {
+        path: checkpoint.path.clone(),
+        source,
+    })
 }
 
 impl EmbedDtype {

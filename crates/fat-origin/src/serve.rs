@@ -115,8 +115,13 @@ impl Server {
             Some(files) => Some(TlsAcceptor::from(Arc::new(tls::config(files)?))),
             None => None,
         };
-        let listen_error = |source| Error::Listen { address: options.listen.to_string(), source };
-        let listener = TcpListener::bind(options.listen).await.map_err(listen_error)?;
+        let listen_error = |source| Error::Listen {
+            address: options.listen.to_string(),
+            source,
+        };
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let stop = CancellationToken::new();
         let scheme = if acceptor.is_some() { "https" } else { "http" };
@@ -133,7 +138,12 @@ impl Server {
             },
             stop.clone(),
         ));
-        Ok(Self { local_addr, scheme, stop, accepting })
+        Ok(Self {
+            local_addr,
+            scheme,
+            stop,
+            accepting,
+        })
     }
 
     /// The bound address, with the port that was taken.

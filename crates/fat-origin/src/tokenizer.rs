@@ -28,7 +28,11 @@ fn byte_of_letter(letter: char) -> Option<u8> {
 
 /// Whether a text is a byte token's: `<0x00>` to `<0xFF>`.
 fn is_byte_token(text: &str) -> bool {
-    text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    text.strip_prefix("<0x")
+        .and_then(|rest| rest.strip_suffix('>'))
+        .is_some_and(|digits| {
+            digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        })
 }
 
 #[cfg(test)]
@@ -37,7 +41,10 @@ mod tests {
 
     #[test]
     fn the_alphabet_has_every_byte_once() {
-        let mut bytes: Vec<u8> = (0..0x200).filter_map(char::from_u32).filter_map(byte_of_letter).collect();
+        let mut bytes: Vec<u8> = (0..0x200)
+            .filter_map(char::from_u32)
+            .filter_map(byte_of_letter)
+            .collect();
         bytes.sort_unstable();
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
         assert_eq!(byte_of_letter('Ġ'), Some(b' '));

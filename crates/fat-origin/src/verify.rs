@@ -68,7 +68,9 @@ pub fn verify(knot: &Path, rows: Option<&Path>) -> Result<VerifyReport, Error> {
         knot: &file,
     };
     let rows_bytes = rows.as_ref().map_or(0, |rows| rows.len_bytes);
-    check.bar.set_total(file.knot.object_bytes().saturating_add(rows_bytes));
+    check
+        .bar
+        .set_total(file.knot.object_bytes().saturating_add(rows_bytes));
     check.sections()?;
     check.blocks()?;
     check.rows(rows.as_ref())?;
@@ -88,7 +90,11 @@ impl Check<'_> {
             if section.range.end <= self.knot.knot.front_bytes() {
                 continue;
             }
-            self.payload(format!("section {}", section.kind), &section.range, section.blake3)?;
+            self.payload(
+                format!("section {}", section.kind),
+                &section.range,
+                section.blake3,
+            )?;
         }
         Ok(())
     }
@@ -97,18 +103,33 @@ impl Check<'_> {
         for block in self.knot.knot.blocks() {
             self.bar.on(&block.name);
             if !block.is_external() {
-                self.payload(format!("block `{}`", block.name), &block.payload, block.blake3)?;
+                self.payload(
+                    format!("block `{}`", block.name),
+                    &block.payload,
+                    block.blake3,
+                )?;
             }
         }
         Ok(())
     }
 
-    fn payload(&mut self, part: String, range: &std::ops::Range<u64>, expected: [u8; 32]) -> Result<(), Error> {
+    fn payload(
+        &mut self,
+        part: String,
+        range: &std::ops::Range<u64>,
+        expected: [u8; 32],
+    ) -> Result<(), Error> {
         let found = self.knot.digest(range, |bytes| self.bar.add(bytes))?;
         self.report.payloads += 1;
         self.report.bytes += range.end - range.start;
         if found != expected {
-            self.differ(&self.knot.path.clone(), part, range.start, hex(&expected), hex(&found));
+            self.differ(
+                &self.knot.path.clone(),
+                part,
+                range.start,
+                hex(&expected),
+                hex(&found),
+            );
         }
         Ok(())
     }
@@ -145,12 +166,26 @@ impl Check<'_> {
     }
 
     /// The row file: its length, its digest, and where it first differs from the block.
-    fn row_file(&mut self, block: &Block, columnar: &Columnar, rows: &DataFile) -> Result<(), Error> {
+    fn row_file(
+        &mut self,
+        block: &Block,
+        columnar: &Columnar,
+        rows: &DataFile,
+    ) -> Result<(), Error> {
         let part = format!("rows of `{}`", block.name);
         let expected = columnar.rows.saturating_mul(columnar.row_bytes.into());
         if rows.len_bytes != expected {
-            let expected = format!("{expected} bytes ({} rows of {})", columnar.rows, columnar.row_bytes);
-            self.differ(&rows.path, part, 0, expected, format!("{} bytes", rows.len_bytes));
+            let expected = format!(
+                "{expected} bytes ({} rows of {})",
+                columnar.rows, columnar.row_bytes
+            );
+            self.differ(
+                &rows.path,
+                part,
+                0,
+                expected,
+                format!("{} bytes", rows.len_bytes),
+            );
             return Ok(());
         }
         let found = knot_file::digest(rows, &(0..rows.len_bytes), |bytes| self.bar.add(bytes))?;
@@ -159,12 +194,22 @@ impl Check<'_> {
         if found == columnar.rows_blake3 {
             return Ok(());
         }
-        let first = if block.is_external() { None } else { first_difference(self.knot, block, rows)? };
+        let first = if block.is_external() {
+            None
+        } else {
+            first_difference(self.knot, block, rows)?
+        };
         match first {
             Some(offset) => {
                 let row = offset.checked_div(columnar.row_bytes.into()).unwrap_or(0);
                 let part = format!("{part}, row {row}");
-                self.differ(&rows.path, part, offset, "the block's bytes".to_owned(), "other bytes".to_owned());
+                self.differ(
+                    &rows.path,
+                    part,
+                    offset,
+                    "the block's bytes".to_owned(),
+                    "other bytes".to_owned(),
+                );
             }
             None => self.differ(&rows.path, part, 0, hex(&columnar.rows_blake3), hex(&found)),
         }
@@ -172,18 +217,31 @@ impl Check<'_> {
     }
 
     /// Rebuilds the row tree from the block, or from the row file of an external one.
-    fn tree(&mut self, block: &Block, columnar: &Columnar, rows: Option<&DataFile>) -> Result<(), Error> {
-        let rows_error = |source| Error::Rows { path: self.knot.path.clone(), source };
+    fn tree(
+        &mut self,
+        block: &Block,
+        columnar: &Columnar,
+        rows: Option<&DataFile>,
+    ) -> Result<(), Error> {
+        let rows_error = |source| Error::Rows {
+            path: self.knot.path.clone(),
+            source,
+        };
         let mut builder =
             RowTreeBuilder::new(columnar.rows, blake3::Hasher::new()).map_err(rows_error)?;
         let row_bytes = u64::from(columnar.row_bytes).max(1);
         let chunk = ((4 << 20) / row_bytes).max(1) * row_bytes;
         let width = usize::try_from(row_bytes).unwrap_or(usize::MAX);
         let push = |bytes: &[u8]| {
-            bytes.chunks(width).try_for_each(|row| builder.push(row)).map_err(rows_error)
+            bytes
+                .chunks(width)
+                .try_for_each(|row| builder.push(row))
+                .map_err(rows_error)
         };
         match rows {
-            Some(rows) if rows.len_bytes != columnar.rows.saturating_mul(row_bytes) => return Ok(()),
+            Some(rows) if rows.len_bytes != columnar.rows.saturating_mul(row_bytes) => {
+                return Ok(());
+            }
             Some(rows) => knot_file::chunks(rows, &(0..rows.len_bytes), chunk, push)?,
             None => self.knot.chunks(&block.payload, chunk, push)?,
         }
@@ -192,28 +250,60 @@ impl Check<'_> {
         let path = self.knot.path.clone();
         if tree.root != columnar.tree_root {
             let part = format!("row tree root of `{}`", block.name);
-            self.differ(&path, part, 0, short(&columnar.tree_root), short(&tree.root));
+            self.differ(
+                &path,
+                part,
+                0,
+                short(&columnar.tree_root),
+                short(&tree.root),
+            );
         }
-        let pinned = self.knot.knot.front_slice(&columnar.pinned_nodes).unwrap_or_default();
+        let pinned = self
+            .knot
+            .knot
+            .front_slice(&columnar.pinned_nodes)
+            .unwrap_or_default();
         if tree.pinned_nodes != pinned {
             let part = format!("pinned nodes of `{}`", block.name);
             let found = format!("others at node {}", first_node(&tree.pinned_nodes, pinned));
-            self.differ(&path, part, columnar.pinned_nodes.start, "the nodes of the rows".to_owned(), found);
+            self.differ(
+                &path,
+                part,
+                columnar.pinned_nodes.start,
+                "the nodes of the rows".to_owned(),
+                found,
+            );
         }
         // The path table's own digest was checked; here it is checked that it belongs to these rows.
-        let stored = self.knot.knot.section_of(&block.name, SectionKind::PathTable).map(|section| section.blake3);
+        let stored = self
+            .knot
+            .knot
+            .section_of(&block.name, SectionKind::PathTable)
+            .map(|section| section.blake3);
         let rebuilt = *paths.finalize().as_bytes();
         if let Some(stored) = stored
             && stored != rebuilt
         {
             let part = format!("path table of `{}`", block.name);
-            self.differ(&path, part, columnar.path_table.start, hex(&rebuilt), hex(&stored));
+            self.differ(
+                &path,
+                part,
+                columnar.path_table.start,
+                hex(&rebuilt),
+                hex(&stored),
+            );
         }
         Ok(())
     }
 
     fn differ(&mut self, file: &Path, part: String, offset: u64, expected: String, found: String) {
-        self.report.differences.push(Difference { file: file.to_path_buf(), part, offset, expected, found });
+        self.report.differences.push(Difference {
+            file: file.to_path_buf(),
+            part,
+            offset,
+            expected,
+            found,
+        });
     }
 }
 
@@ -226,7 +316,10 @@ fn first_difference(knot: &KnotFile, block: &Block, rows: &DataFile) -> Result<O
         if found.is_none() {
             theirs.resize(ours.len(), 0);
             rows.read_at(&mut theirs, offset)?;
-            let position = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+            let position = ours
+                .iter()
+                .zip(&theirs)
+                .position(|(ours, theirs)| ours != theirs);
             found = position.map(|position| offset + position as u64);
             offset += ours.len() as u64;
         }
@@ -236,7 +329,11 @@ fn first_difference(knot: &KnotFile, block: &Block, rows: &DataFile) -> Result<O
 }
 
 fn first_node(one: &[u8], other: &[u8]) -> usize {
-    one.iter().zip(other).position(|(one, other)| one != other).unwrap_or(0) / 16
+    one.iter()
+        .zip(other)
+        .position(|(one, other)| one != other)
+        .unwrap_or(0)
+        / 16
 }
 
 fn hex(digest: &[u8; 32]) -> String {

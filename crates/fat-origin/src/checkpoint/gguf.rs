@@ -5,7 +5,7 @@
 
 mod cursor;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod value;
 
 use std::collections::BTreeMap;
@@ -70,12 +70,23 @@ impl GgufFile {
         let reader = BufReader::with_capacity(1 << 20, &file);
         let mut cursor = Cursor::new(path, reader, len_bytes);
         let (version, metadata, alignment, mut tensors) = front(&mut cursor)?;
-        let data_start = cursor.position().checked_next_multiple_of(u64::from(alignment)).ok_or_else(|| Error::malformed(path, "header", "an end below 2^64", "more"))?;
+        let data_start = cursor
+            .position()
+            .checked_next_multiple_of(u64::from(alignment))
+            .ok_or_else(|| Error::malformed(path, "header", "an end below 2^64", "more"))?;
         for tensor in &mut tensors {
             place(path, tensor, data_start, alignment, len_bytes)?;
         }
         check_apart(path, &tensors)?;
-        Ok(Self { path: path.to_path_buf(), file, len_bytes, version, alignment, metadata, tensors })
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            len_bytes,
+            version,
+            alignment,
+            metadata,
+            tensors,
+        })
     }
 
     /// Where the file lies.
@@ -167,7 +178,12 @@ impl GgufFile {
         })
     }
 
-    fn typed<'a, T>(&'a self, key: &str, expected: &str, read: impl Fn(&'a GgufValue) -> Option<T>) -> Result<Option<T>, Error> {
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&'a GgufValue) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
         self.get(key)
             .map(|value| {
                 read(value).ok_or_else(|| {
@@ -185,7 +201,12 @@ impl GgufFile {
     pub fn read_tensor(&self, tensor: &GgufTensor) -> Result<Vec<u8>, Error> {
         let len = usize::try_from(tensor.bytes).map_err(|_too_large| {
             let part = format!("tensor `{}`", tensor.name);
-            Error::malformed(&self.path, part, "a length this machine can hold", tensor.bytes.to_string())
+            Error::malformed(
+                &self.path,
+                part,
+                "a length this machine can hold",
+                tensor.bytes.to_string(),
+            )
         })?;
         let mut bytes = vec![0; len];
         self.read_at(tensor, 0, &mut bytes)?;
@@ -196,13 +217,27 @@ impl GgufFile {
     ///
     /// # Errors
     /// [`Error::Malformed`] where the read would leave the tensor, [`Error::Io`] as above.
-    pub fn read_at(&self, tensor: &GgufTensor, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
-        let end = offset.checked_add(buffer.len() as u64).filter(|&end| end <= tensor.bytes);
+    pub fn read_at(
+        &self,
+        tensor: &GgufTensor,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Error> {
+        let end = offset
+            .checked_add(buffer.len() as u64)
+            .filter(|&end| end <= tensor.bytes);
         let start = tensor.offset.checked_add(offset);
         let (Some(_), Some(start)) = (end, start) else {
-            return Err(Error::malformed(&self.path, format!("tensor `{}`", tensor.name), format!("a read within its {} bytes", tensor.bytes), format!("{} bytes at {offset}", buffer.len())));
+            return Err(Error::malformed(
+                &self.path,
+                format!("tensor `{}`", tensor.name),
+                format!("a read within its {} bytes", tensor.bytes),
+                format!("{} bytes at {offset}", buffer.len()),
+            ));
         };
-        self.file.read_exact_at(buffer, start).map_err(Error::io(&self.path, "read"))
+        self.file
+            .read_exact_at(buffer, start)
+            .map_err(Error::io(&self.path, "read"))
     }
 }
 
@@ -217,8 +252,17 @@ fn front(cursor: &mut Cursor<'_>) -> Result<Front, Error> {
     }
     let version = cursor.u32("version")?;
     if !matches!(version, 2 | 3) {
-        let hint = if matches!(version.swap_bytes(), 2 | 3) { " (big-endian)" } else { "" };
-        return Err(Error::unsupported(path, "GGUF version", format!("{version}{hint}"), "2, 3"));
+        let hint = if matches!(version.swap_bytes(), 2 | 3) {
+            " (big-endian)"
+        } else {
+            ""
+        };
+        return Err(Error::unsupported(
+            path,
+            "GGUF version",
+            format!("{version}{hint}"),
+            "2, 3",
+        ));
     }
     let tensor_count = cursor.count("tensor count", LEAST_TENSOR_BYTES)?;
     let entry_count = cursor.count("metadata count", LEAST_ENTRY_BYTES)?;
@@ -228,7 +272,12 @@ fn front(cursor: &mut Cursor<'_>) -> Result<Front, Error> {
         let value = value::read(cursor, &key)?;
         if metadata.insert(key.clone(), value).is_some() {
             let part = format!("metadata key `{key}`");
-            return Err(Error::malformed(path, part, "to be there once", "a second time"));
+            return Err(Error::malformed(
+                path,
+                part,
+                "to be there once",
+                "a second time",
+            ));
         }
     }
     let alignment = alignment(path, metadata.get("general.alignment"))?;
@@ -243,7 +292,12 @@ fn alignment(path: &Path, value: Option<&GgufValue>) -> Result<u32, Error> {
     match value {
         None => Ok(DEFAULT_ALIGNMENT),
         Some(GgufValue::U32(alignment)) if alignment.is_power_of_two() => Ok(*alignment),
-        Some(other) => Err(Error::malformed(path, "metadata key `general.alignment`", "a u32 that is a power of two", other.summary())),
+        Some(other) => Err(Error::malformed(
+            path,
+            "metadata key `general.alignment`",
+            "a u32 that is a power of two",
+            other.summary(),
+        )),
     }
 }
 
@@ -255,7 +309,12 @@ fn tensor(cursor: &mut Cursor<'_>, index: u64) -> Result<GgufTensor, Error> {
     let dimensions = cursor.u32(&part("dimension count"))?;
     if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
         let expected = format!("1 to {MOST_DIMENSIONS}");
-        return Err(Error::malformed(path, part("dimension count"), expected, dimensions.to_string()));
+        return Err(Error::malformed(
+            path,
+            part("dimension count"),
+            expected,
+            dimensions.to_string(),
+        ));
     }
     let mut shape = Vec::new();
     for dimension in 0..dimensions {
@@ -266,22 +325,59 @@ fn tensor(cursor: &mut Cursor<'_>, index: u64) -> Result<GgufTensor, Error> {
     let dtype = Dtype::from_code(code).ok_or_else(|| {
         let known: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
         let found = value::ggml_type_name(code);
-        Error::unsupported(path, format!("dtype of tensor `{name}`"), found, known.join(", "))
+        Error::unsupported(
+            path,
+            format!("dtype of tensor `{name}`"),
+            found,
+            known.join(", "),
+        )
     })?;
     let offset = cursor.u64(&part("offset"))?;
     if shape.contains(&0) {
-        return Err(Error::malformed(path, part("shape"), "no dimension of 0", format!("{shape:?}")));
+        return Err(Error::malformed(
+            path,
+            part("shape"),
+            "no dimension of 0",
+            format!("{shape:?}"),
+        ));
     }
-    let bytes = dtype.tensor_bytes(&shape).ok_or_else(|| Error::malformed(path, part("shape"), format!("whole blocks of {} values in a row and fewer than 2^64 bytes", dtype.values_per_block()), format!("{shape:?} of {dtype}")))?;
-    Ok(GgufTensor { name, dtype, shape, offset, bytes })
+    let bytes = dtype.tensor_bytes(&shape).ok_or_else(|| {
+        Error::malformed(
+            path,
+            part("shape"),
+            format!(
+                "whole blocks of {} values in a row and fewer than 2^64 bytes",
+                dtype.values_per_block()
+            ),
+            format!("{shape:?} of {dtype}"),
+        )
+    })?;
+    Ok(GgufTensor {
+        name,
+        dtype,
+        shape,
+        offset,
+        bytes,
+    })
 }
 
 /// Makes a tensor's offset absolute and checks that it lies in the file.
-fn place(path: &Path, tensor: &mut GgufTensor, data_start: u64, alignment: u32, len_bytes: u64) -> Result<(), Error> {
+fn place(
+    path: &Path,
+    tensor: &mut GgufTensor,
+    data_start: u64,
+    alignment: u32,
+    len_bytes: u64,
+) -> Result<(), Error> {
     let part = || format!("offset of tensor `{}`", tensor.name);
     if !tensor.offset.is_multiple_of(u64::from(alignment)) {
         let expected = format!("a multiple of the alignment {alignment}");
-        return Err(Error::malformed(path, part(), expected, tensor.offset.to_string()));
+        return Err(Error::malformed(
+            path,
+            part(),
+            expected,
+            tensor.offset.to_string(),
+        ));
     }
     let start = data_start.checked_add(tensor.offset);
     let end = start.and_then(|start| start.checked_add(tensor.bytes));
@@ -290,7 +386,15 @@ fn place(path: &Path, tensor: &mut GgufTensor, data_start: u64, alignment: u32, 
             tensor.offset = start;
             Ok(())
         }
-        _ => Err(Error::malformed(path, part(), format!("{} bytes that end by the file's end at {len_bytes}", tensor.bytes), format!("{} after the data's start at {data_start}", tensor.offset))),
+        _ => Err(Error::malformed(
+            path,
+            part(),
+            format!(
+                "{} bytes that end by the file's end at {len_bytes}",
+                tensor.bytes
+            ),
+            format!("{} after the data's start at {data_start}", tensor.offset),
+        )),
     }
 }
 
@@ -302,7 +406,16 @@ fn check_apart(path: &Path, tensors: &[GgufTensor]) -> Result<(), Error> {
         if let [first, second] = pair
             && first.offset.saturating_add(first.bytes) > second.offset
         {
-            return Err(Error::malformed(path, format!("offset of tensor `{}`", second.name), format!("at or after {}, the end of tensor `{}`", first.offset + first.bytes, first.name), second.offset.to_string()));
+            return Err(Error::malformed(
+                path,
+                format!("offset of tensor `{}`", second.name),
+                format!(
+                    "at or after {}, the end of tensor `{}`",
+                    first.offset + first.bytes,
+                    first.name
+                ),
+                second.offset.to_string(),
+            ));
         }
     }
     let mut by_name: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -312,7 +425,12 @@ fn check_apart(path: &Path, tensors: &[GgufTensor]) -> Result<(), Error> {
             && first == second
         {
             let part = format!("tensor `{first}`");
-            return Err(Error::malformed(path, part, "to be there once", "a second time"));
+            return Err(Error::malformed(
+                path,
+                part,
+                "to be there once",
+                "a second time",
+            ));
         }
     }
     Ok(())

@@ -30,22 +30,52 @@ pub(super) fn config(
     factors: &RopeTensors,
 ) -> Result<Value, Error> {
     let keys = Keys { gguf, architecture };
-    if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
-        return Err(Error::unsupported(gguf.path(), "architecture", "mixture of experts", "dense models"));
+    if keys
+        .unsigned("expert_count")?
+        .is_some_and(|count| count > 0)
+    {
+        return Err(Error::unsupported(
+            gguf.path(),
+            "architecture",
+            "mixture of experts",
+            "dense models",
+        ));
     }
     let shape = Shape::read(&keys)?;
     let mut config = Map::new();
     let mut set = |field: &str, value: Value| config.insert(field.to_owned(), value);
     set("model_type", json!(model_type(architecture)));
-    set("vocab_size", json!(tensors.get(EMBEDDING).and_then(|tensor| tensor.shape.first())));
+    set(
+        "vocab_size",
+        json!(
+            tensors
+                .get(EMBEDDING)
+                .and_then(|tensor| tensor.shape.first())
+        ),
+    );
     set("hidden_size", json!(shape.hidden_size));
-    set("intermediate_size", json!(keys.required("feed_forward_length")?));
+    set(
+        "intermediate_size",
+        json!(keys.required("feed_forward_length")?),
+    );
     set("num_hidden_layers", json!(shape.layers));
     set("num_attention_heads", json!(shape.heads));
-    set("num_key_value_heads", json!(keys.unsigned("attention.head_count_kv")?.unwrap_or(shape.heads)));
+    set(
+        "num_key_value_heads",
+        json!(
+            keys.unsigned("attention.head_count_kv")?
+                .unwrap_or(shape.heads)
+        ),
+    );
     set("head_dim", json!(shape.head_dim));
-    set("max_position_embeddings", json!(keys.required("context_length")?));
-    set("rms_norm_eps", json!(keys.required_float("attention.layer_norm_rms_epsilon")?));
+    set(
+        "max_position_embeddings",
+        json!(keys.required("context_length")?),
+    );
+    set(
+        "rms_norm_eps",
+        json!(keys.required_float("attention.layer_norm_rms_epsilon")?),
+    );
     set("hidden_act", json!(activation(architecture)));
     set("tie_word_embeddings", json!(!tensors.contains_key(HEAD)));
     for (field, role) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
@@ -56,9 +86,14 @@ pub(super) fn config(
     if let Some(theta) = keys.float("rope.freq_base")? {
         set("rope_theta", json!(theta));
     }
-    let rotary = keys.unsigned("rope.dimension_count")?.unwrap_or(shape.head_dim);
+    let rotary = keys
+        .unsigned("rope.dimension_count")?
+        .unwrap_or(shape.head_dim);
     if rotary != shape.head_dim {
-        set("partial_rotary_factor", json!(ratio(rotary, shape.head_dim)));
+        set(
+            "partial_rotary_factor",
+            json!(ratio(rotary, shape.head_dim)),
+        );
     }
     // A bias in the first layer is a bias in all of them.
     let has = |module: &str| tensors.contains_key(&format!("model.layers.0.{module}.bias"));
@@ -66,7 +101,10 @@ pub(super) fn config(
         set("attention_bias", json!(has("self_attn.q_proj")));
         set("mlp_bias", json!(has("mlp.gate_proj")));
     }
-    if let Some(window) = keys.unsigned("attention.sliding_window")?.filter(|&window| window > 0) {
+    if let Some(window) = keys
+        .unsigned("attention.sliding_window")?
+        .filter(|&window| window > 0)
+    {
         set("sliding_window", json!(window));
     }
     if architecture == Architecture::Gemma3 {
@@ -100,19 +138,36 @@ impl Shape {
             && value_length != head_dim
         {
             let supported = format!("{head_dim}, the key length");
-            return Err(Error::unsupported(path, keys.part("attention.value_length"), value_length.to_string(), supported));
+            return Err(Error::unsupported(
+                path,
+                keys.part("attention.value_length"),
+                value_length.to_string(),
+                supported,
+            ));
         }
-        Ok(Self { layers: keys.required("block_count")?, hidden_size, heads, head_dim })
+        Ok(Self {
+            layers: keys.required("block_count")?,
+            hidden_size,
+            heads,
+            head_dim,
+        })
     }
 }
 
 /// What only Gemma 3 has.
 fn gemma3(keys: &Keys<'_>, shape: &Shape, config: &mut Map<String, Value>) -> Result<(), Error> {
     config.insert("hidden_activation".to_owned(), json!("gelu_pytorch_tanh"));
-    config.insert("rope_local_base_freq".to_owned(), json!(keys.float("rope.freq_base_swa")?.unwrap_or(10_000.0)));
+    config.insert(
+        "rope_local_base_freq".to_owned(),
+        json!(keys.float("rope.freq_base_swa")?.unwrap_or(10_000.0)),
+    );
     // GGUF does not store the scalar; llama.cpp knows the one size (27B, 62 layers) where it is not
     // the head's width.
-    let scalar = if shape.layers == 62 { shape.hidden_size.checked_div(shape.heads) } else { Some(shape.head_dim) };
+    let scalar = if shape.layers == 62 {
+        shape.hidden_size.checked_div(shape.heads)
+    } else {
+        Some(shape.head_dim)
+    };
     config.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
     if let Some(cap) = keys.float("final_logit_softcapping")? {
         config.insert("final_logit_softcapping".to_owned(), json!(cap));
@@ -120,7 +175,13 @@ fn gemma3(keys: &Keys<'_>, shape: &Shape, config: &mut Map<String, Value>) -> Re
     let pattern = keys.key("attention.sliding_window_pattern");
     match keys.gguf.get(&pattern) {
         Some(GgufValue::Array(GgufArray::Bool(sliding))) => {
-            let name = |&sliding: &bool| if sliding { "sliding_attention" } else { "full_attention" };
+            let name = |&sliding: &bool| {
+                if sliding {
+                    "sliding_attention"
+                } else {
+                    "full_attention"
+                }
+            };
             config.insert("layer_types".to_owned(), sliding.iter().map(name).collect());
         }
         Some(value) => {
@@ -134,16 +195,24 @@ fn gemma3(keys: &Keys<'_>, shape: &Shape, config: &mut Map<String, Value>) -> Re
 }
 
 /// `rope_scaling`, from the scaling keys and, for LongRoPE, the factor tensors.
-fn rope_scaling(keys: &Keys<'_>, factors: &RopeTensors, config: &mut Map<String, Value>) -> Result<(), Error> {
+fn rope_scaling(
+    keys: &Keys<'_>,
+    factors: &RopeTensors,
+    config: &mut Map<String, Value>,
+) -> Result<(), Error> {
     let original = keys.unsigned("rope.scaling.original_context_length")?;
     if let (Some(short), Some(long)) = (&factors.short, &factors.long) {
-        let mut scaling = json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
+        let mut scaling =
+            json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
         if let Some(attention) = keys.float("rope.scaling.attn_factor")? {
             scaling["attention_factor"] = json!(attention);
         }
         config.insert("rope_scaling".to_owned(), scaling);
         if let Some(original) = original {
-            config.insert("original_max_position_embeddings".to_owned(), json!(original));
+            config.insert(
+                "original_max_position_embeddings".to_owned(),
+                json!(original),
+            );
         }
         return Ok(());
     }
@@ -152,12 +221,17 @@ fn rope_scaling(keys: &Keys<'_>, factors: &RopeTensors, config: &mut Map<String,
         Some(factor) => Some(factor),
         None => keys.float("rope.scale_linear")?,
     };
-    let Some(factor) = factor.filter(|&factor| factor > 0.0) else { return Ok(()) };
+    let Some(factor) = factor.filter(|&factor| factor > 0.0) else {
+        return Ok(());
+    };
     match kind {
         Some("none") => {}
         None | Some("linear") => {
             if factor > 1.0 {
-                config.insert("rope_scaling".to_owned(), json!({"rope_type": "linear", "factor": factor}));
+                config.insert(
+                    "rope_scaling".to_owned(),
+                    json!({"rope_type": "linear", "factor": factor}),
+                );
             }
         }
         Some("yarn") => {
@@ -169,7 +243,12 @@ fn rope_scaling(keys: &Keys<'_>, factors: &RopeTensors, config: &mut Map<String,
         }
         Some(other) => {
             let part = keys.part("rope.scaling.type");
-            return Err(Error::unsupported(keys.gguf.path(), part, other, "none, linear, yarn, longrope with its factors"));
+            return Err(Error::unsupported(
+                keys.gguf.path(),
+                part,
+                other,
+                "none, linear, yarn, longrope with its factors",
+            ));
         }
     }
     Ok(())
@@ -200,7 +279,11 @@ fn model_type(architecture: Architecture) -> &'static str {
 }
 
 fn activation(architecture: Architecture) -> &'static str {
-    if architecture == Architecture::Gemma3 { "gelu_pytorch_tanh" } else { "silu" }
+    if architecture == Architecture::Gemma3 {
+        "gelu_pytorch_tanh"
+    } else {
+        "silu"
+    }
 }
 
 /// Both are head widths, below 2^53 in any file that fits a disk.
@@ -240,6 +323,11 @@ impl Keys<'_> {
     }
 
     fn absent(&self, suffix: &str) -> Error {
-        Error::malformed(self.gguf.path(), self.part(suffix), "a number", "no such key")
+        Error::malformed(
+            self.gguf.path(),
+            self.part(suffix),
+            "a number",
+            "no such key",
+        )
     }
 }

@@ -38,23 +38,35 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, Error> {
 
 fn architecture(gguf: &GgufFile) -> Result<Architecture, Error> {
     let name = gguf.string("general.architecture")?.ok_or_else(|| {
-        Error::malformed(gguf.path(), "metadata key `general.architecture`", "a string", "no such key")
+        Error::malformed(
+            gguf.path(),
+            "metadata key `general.architecture`",
+            "a string",
+            "no such key",
+        )
     })?;
-    Architecture::from_name(name)
-        .ok_or_else(|| Error::unsupported(gguf.path(), "architecture", name, Architecture::SUPPORTED))
+    Architecture::from_name(name).ok_or_else(|| {
+        Error::unsupported(gguf.path(), "architecture", name, Architecture::SUPPORTED)
+    })
 }
 
 /// One file of a split model holds a part of the tensors; they have to be merged first.
 fn refuse_split(gguf: &GgufFile) -> Result<(), Error> {
     match gguf.unsigned("split.count")? {
-        Some(count) if count > 1 => {
-            Err(Error::unsupported(gguf.path(), "split.count", count.to_string(), "1: merge the parts first"))
-        }
+        Some(count) if count > 1 => Err(Error::unsupported(
+            gguf.path(),
+            "split.count",
+            count.to_string(),
+            "1: merge the parts first",
+        )),
         _ => Ok(()),
     }
 }
 
-fn tensors(gguf: &GgufFile, architecture: Architecture) -> Result<(BTreeMap<String, Tensor>, RopeTensors), Error> {
+fn tensors(
+    gguf: &GgufFile,
+    architecture: Architecture,
+) -> Result<(BTreeMap<String, Tensor>, RopeTensors), Error> {
     let mut tensors = BTreeMap::new();
     let mut factors = RopeTensors::default();
     for tensor in gguf.tensors() {
@@ -80,7 +92,12 @@ fn tensors(gguf: &GgufFile, architecture: Architecture) -> Result<(BTreeMap<Stri
             // A weight left out would change the answer, so it is refused, not skipped.
             Mapped::Unknown => {
                 let supported = format!("the tensors of {}", architecture.name());
-                return Err(Error::unsupported(gguf.path(), "tensor", tensor.name.as_str(), supported));
+                return Err(Error::unsupported(
+                    gguf.path(),
+                    "tensor",
+                    tensor.name.as_str(),
+                    supported,
+                ));
             }
         }
     }
@@ -90,10 +107,20 @@ fn tensors(gguf: &GgufFile, architecture: Architecture) -> Result<(BTreeMap<Stri
 fn f32_values(gguf: &GgufFile, tensor: &GgufTensor) -> Result<Vec<f32>, Error> {
     if tensor.dtype != gkq_v2::Dtype::F32 {
         let part = format!("dtype of tensor `{}`", tensor.name);
-        return Err(Error::unsupported(gguf.path(), part, tensor.dtype.name(), "f32"));
+        return Err(Error::unsupported(
+            gguf.path(),
+            part,
+            tensor.dtype.name(),
+            "f32",
+        ));
     }
     let bytes = gguf.read_tensor(tensor)?;
-    Ok(bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
+    Ok(bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|chunk| f32::from_le_bytes(*chunk))
+        .collect())
 }
 
 /// An id of `tokenizer.ggml.{role}_token_id`.
@@ -109,7 +136,12 @@ fn tokenizer_config(gguf: &GgufFile) -> Result<Value, Error> {
         _ => &[],
     };
     let mut config = Map::new();
-    for (role, key) in [("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")] {
+    for (role, key) in [
+        ("bos", "bos"),
+        ("eos", "eos"),
+        ("unknown", "unk"),
+        ("padding", "pad"),
+    ] {
         let id = token_id(gguf, role)?.and_then(|id| usize::try_from(id).ok());
         if let Some(text) = id.and_then(|id| tokens.get(id)) {
             config.insert(format!("{key}_token"), Value::from(text.as_str()));

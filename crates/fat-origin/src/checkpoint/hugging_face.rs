@@ -31,7 +31,12 @@ pub(super) fn open(directory: &Path) -> Result<Checkpoint, Error> {
         };
         tensor.name.clone_from(&name);
         if tensors.insert(name.clone(), tensor).is_some() {
-            return Err(Error::malformed(directory, format!("tensor `{name}`"), "one of that name", "two"));
+            return Err(Error::malformed(
+                directory,
+                format!("tensor `{name}`"),
+                "one of that name",
+                "two",
+            ));
         }
     }
 
@@ -45,8 +50,18 @@ pub(super) fn open(directory: &Path) -> Result<Checkpoint, Error> {
     let mut stops: BTreeSet<u32> = spec.eos_ids.iter().copied().collect();
     stops.extend(stop_ids::eos_of(&config_value));
     // Multimodal configs nest the language model's.
-    stops.extend(config_value.get("text_config").map(stop_ids::eos_of).unwrap_or_default());
-    stops.extend(generation_config.as_ref().map(stop_ids::eos_of).unwrap_or_default());
+    stops.extend(
+        config_value
+            .get("text_config")
+            .map(stop_ids::eos_of)
+            .unwrap_or_default(),
+    );
+    stops.extend(
+        generation_config
+            .as_ref()
+            .map(stop_ids::eos_of)
+            .unwrap_or_default(),
+    );
 
     Ok(Checkpoint {
         path: directory.to_path_buf(),
@@ -81,9 +96,17 @@ pub(super) fn read_text(path: &Path) -> Result<Option<String>, Error> {
         Err(error) => return Err(Error::io(path, "open")(error)),
     };
     let mut text = String::new();
-    let read = file.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text).map_err(Error::io(path, "read"))?;
+    let read = file
+        .take(MAX_TEXT_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(Error::io(path, "read"))?;
     if read as u64 > MAX_TEXT_BYTES {
-        return Err(Error::malformed(path, "file", format!("at most {MAX_TEXT_BYTES} bytes"), "more"));
+        return Err(Error::malformed(
+            path,
+            "file",
+            format!("at most {MAX_TEXT_BYTES} bytes"),
+            "more",
+        ));
     }
     Ok(Some(text))
 }
@@ -94,5 +117,6 @@ pub(super) fn read_json(path: &Path) -> Result<Option<Value>, Error> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<Value, Error> {
-    serde_json::from_str(text).map_err(|error| Error::malformed(path, "file", "JSON", error.to_string()))
+    serde_json::from_str(text)
+        .map_err(|error| Error::malformed(path, "file", "JSON", error.to_string()))
 }

@@ -99,7 +99,8 @@ fn of_layer(architecture: Architecture, name: &str) -> Option<String> {
         ("ffn_down", _) => "mlp.down_proj",
         _ => return None,
     };
-    matches!(parameter, "weight" | "bias").then(|| format!("model.layers.{layer}.{mapped}.{parameter}"))
+    matches!(parameter, "weight" | "bias")
+        .then(|| format!("model.layers.{layer}.{mapped}.{parameter}"))
 }
 
 /// The text model's name of a Hugging Face tensor: multimodal checkpoints nest the language model,
@@ -111,19 +112,29 @@ pub(super) fn text_model(name: &str) -> Option<String> {
         ("language_model.lm_head.", "lm_head."),
         ("model.lm_head.", "lm_head."),
     ];
-    let nested = NESTINGS
-        .iter()
-        .find_map(|(prefix, plain)| name.strip_prefix(prefix).map(|rest| format!("{plain}{rest}")));
+    let nested = NESTINGS.iter().find_map(|(prefix, plain)| {
+        name.strip_prefix(prefix)
+            .map(|rest| format!("{plain}{rest}"))
+    });
     let plain = nested.unwrap_or_else(|| name.to_owned());
     // Frequencies that old checkpoints saved; they follow from the config.
     if plain.ends_with(".rotary_emb.inv_freq") {
         return None;
     }
-    if ["model.layers.", "model.embed_tokens.", "model.norm.", "lm_head."].iter().any(|start| plain.starts_with(start))
+    if [
+        "model.layers.",
+        "model.embed_tokens.",
+        "model.norm.",
+        "lm_head.",
+    ]
+    .iter()
+    .any(|start| plain.starts_with(start))
     {
         return Some(plain);
     }
-    let bare = ["layers.", "embed_tokens.", "norm."].iter().any(|start| plain.starts_with(start));
+    let bare = ["layers.", "embed_tokens.", "norm."]
+        .iter()
+        .any(|start| plain.starts_with(start));
     bare.then(|| format!("model.{plain}"))
 }
 
@@ -133,7 +144,10 @@ mod tests {
 
     #[track_caller]
     fn check(architecture: Architecture, gguf: &str, expected: &str) {
-        assert_eq!(from_gguf(architecture, gguf), Mapped::Weight(expected.to_owned()));
+        assert_eq!(
+            from_gguf(architecture, gguf),
+            Mapped::Weight(expected.to_owned())
+        );
     }
 
     #[test]
@@ -141,36 +155,98 @@ mod tests {
         use Architecture::{Gemma3, Llama, Phi3, Qwen2, Qwen3};
         check(Llama, "token_embd.weight", "model.embed_tokens.weight");
         check(Llama, "output.weight", "lm_head.weight");
-        check(Llama, "blk.11.attn_q.weight", "model.layers.11.self_attn.q_proj.weight");
-        check(Llama, "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight");
-        check(Gemma3, "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight");
-        check(Gemma3, "blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight");
-        check(Gemma3, "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight");
-        check(Qwen2, "blk.3.attn_k.bias", "model.layers.3.self_attn.k_proj.bias");
-        check(Qwen3, "blk.3.attn_q_norm.weight", "model.layers.3.self_attn.q_norm.weight");
-        check(Phi3, "blk.3.attn_qkv.weight", "model.layers.3.self_attn.qkv_proj.weight");
-        check(Phi3, "blk.3.ffn_up.weight", "model.layers.3.mlp.gate_up_proj.weight");
+        check(
+            Llama,
+            "blk.11.attn_q.weight",
+            "model.layers.11.self_attn.q_proj.weight",
+        );
+        check(
+            Llama,
+            "blk.0.ffn_norm.weight",
+            "model.layers.0.post_attention_layernorm.weight",
+        );
+        check(
+            Gemma3,
+            "blk.0.ffn_norm.weight",
+            "model.layers.0.pre_feedforward_layernorm.weight",
+        );
+        check(
+            Gemma3,
+            "blk.0.post_attention_norm.weight",
+            "model.layers.0.post_attention_layernorm.weight",
+        );
+        check(
+            Gemma3,
+            "blk.0.post_ffw_norm.weight",
+            "model.layers.0.post_feedforward_layernorm.weight",
+        );
+        check(
+            Qwen2,
+            "blk.3.attn_k.bias",
+            "model.layers.3.self_attn.k_proj.bias",
+        );
+        check(
+            Qwen3,
+            "blk.3.attn_q_norm.weight",
+            "model.layers.3.self_attn.q_norm.weight",
+        );
+        check(
+            Phi3,
+            "blk.3.attn_qkv.weight",
+            "model.layers.3.self_attn.qkv_proj.weight",
+        );
+        check(
+            Phi3,
+            "blk.3.ffn_up.weight",
+            "model.layers.3.mlp.gate_up_proj.weight",
+        );
     }
 
     #[test]
     fn factors_and_strangers_are_told_apart() {
         let factors = from_gguf(Architecture::Llama, "rope_freqs.weight");
         assert_eq!(factors, Mapped::RopeFactors(RopeFactors::All));
-        for stranger in ["blk.x.attn_q.weight", "blk.0.ffn_gate_exps.weight", "blk.0.attn_q.scale", "v.patch_embd.weight"]
-        {
-            assert_eq!(from_gguf(Architecture::Llama, stranger), Mapped::Unknown, "{stranger}");
+        for stranger in [
+            "blk.x.attn_q.weight",
+            "blk.0.ffn_gate_exps.weight",
+            "blk.0.attn_q.scale",
+            "v.patch_embd.weight",
+        ] {
+            assert_eq!(
+                from_gguf(Architecture::Llama, stranger),
+                Mapped::Unknown,
+                "{stranger}"
+            );
         }
-        assert_eq!(from_gguf(Architecture::Llama, "blk.0.attn_qkv.weight"), Mapped::Unknown);
+        assert_eq!(
+            from_gguf(Architecture::Llama, "blk.0.attn_qkv.weight"),
+            Mapped::Unknown
+        );
     }
 
     #[test]
     fn nested_language_models_lose_their_prefix() {
         let plain = |name: &str| text_model(name);
-        assert_eq!(plain("model.norm.weight").as_deref(), Some("model.norm.weight"));
-        assert_eq!(plain("language_model.model.norm.weight").as_deref(), Some("model.norm.weight"));
-        assert_eq!(plain("model.language_model.norm.weight").as_deref(), Some("model.norm.weight"));
-        assert_eq!(plain("language_model.lm_head.weight").as_deref(), Some("lm_head.weight"));
-        assert_eq!(plain("layers.0.mlp.up_proj.weight").as_deref(), Some("model.layers.0.mlp.up_proj.weight"));
+        assert_eq!(
+            plain("model.norm.weight").as_deref(),
+            Some("model.norm.weight")
+        );
+        assert_eq!(
+            plain("language_model.model.norm.weight").as_deref(),
+            Some("model.norm.weight")
+        );
+        assert_eq!(
+            plain("model.language_model.norm.weight").as_deref(),
+            Some("model.norm.weight")
+        );
+        assert_eq!(
+            plain("language_model.lm_head.weight").as_deref(),
+            Some("lm_head.weight")
+        );
+        assert_eq!(
+            plain("layers.0.mlp.up_proj.weight").as_deref(),
+            Some("model.layers.0.mlp.up_proj.weight")
+        );
         assert_eq!(plain("model.layers.0.self_attn.rotary_emb.inv_freq"), None);
         assert_eq!(plain("vision_tower.encoder.layers.0.weight"), None);
     }

@@ -34,13 +34,24 @@ pub(super) struct Listed {
 pub(super) fn list(file: &DataFile) -> Result<Vec<Listed>, Error> {
     let bytes = header_bytes(file)?;
     let data_start = LENGTH_BYTES + bytes.len() as u64;
-    let header: Header = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::malformed(&file.path, "header", "a JSON object of tensors", error.to_string()))?;
+    let header: Header = serde_json::from_slice(&bytes).map_err(|error| {
+        Error::malformed(
+            &file.path,
+            "header",
+            "a JSON object of tensors",
+            error.to_string(),
+        )
+    })?;
     let mut names = HashSet::new();
     let mut listed = Vec::with_capacity(header.0.len());
     for (name, entry) in header.0 {
         if !names.insert(name.clone()) {
-            return Err(Error::malformed(&file.path, tensor(&name), "one entry", "two of that name"));
+            return Err(Error::malformed(
+                &file.path,
+                tensor(&name),
+                "one entry",
+                "two of that name",
+            ));
         }
         listed.push(place(file, name, entry, data_start)?);
     }
@@ -50,9 +61,14 @@ pub(super) fn list(file: &DataFile) -> Result<Vec<Listed>, Error> {
 }
 
 fn header_bytes(file: &DataFile) -> Result<Vec<u8>, Error> {
-    let malformed = |expected: String, found: String| Error::malformed(&file.path, "header length", expected, found);
+    let malformed = |expected: String, found: String| {
+        Error::malformed(&file.path, "header length", expected, found)
+    };
     if file.len_bytes < LENGTH_BYTES {
-        return Err(malformed("at least 8 bytes".to_owned(), format!("a file of {}", file.len_bytes)));
+        return Err(malformed(
+            "at least 8 bytes".to_owned(),
+            format!("a file of {}", file.len_bytes),
+        ));
     }
     let mut length = [0; 8];
     file.read_at(&mut length, 0)?;
@@ -60,11 +76,15 @@ fn header_bytes(file: &DataFile) -> Result<Vec<u8>, Error> {
     let limit = MAX_HEADER_BYTES.min(file.len_bytes - LENGTH_BYTES);
     if length > limit {
         return Err(malformed(
-            format!("at most {limit} (a file of {} bytes, a limit of {MAX_HEADER_BYTES})", file.len_bytes),
+            format!(
+                "at most {limit} (a file of {} bytes, a limit of {MAX_HEADER_BYTES})",
+                file.len_bytes
+            ),
             length.to_string(),
         ));
     }
-    let capacity = usize::try_from(length).map_err(|_| malformed("a length in memory".to_owned(), length.to_string()))?;
+    let capacity = usize::try_from(length)
+        .map_err(|_| malformed("a length in memory".to_owned(), length.to_string()))?;
     let mut bytes = vec![0; capacity];
     file.read_at(&mut bytes, LENGTH_BYTES)?;
     Ok(bytes)
@@ -87,13 +107,18 @@ fn place(file: &DataFile, name: String, entry: Entry, data_start: u64) -> Result
         ));
     }
     if let Some(value_bytes) = value_bytes(&entry.dtype) {
-        let expected = entry.shape.iter().try_fold(value_bytes, |bytes, &dim| bytes.checked_mul(dim));
+        let expected = entry
+            .shape
+            .iter()
+            .try_fold(value_bytes, |bytes, &dim| bytes.checked_mul(dim));
         if expected != Some(end - start) {
             return Err(Error::malformed(
                 &file.path,
                 tensor(&name),
                 match expected {
-                    Some(bytes) => format!("{bytes} bytes ({} of shape {:?})", entry.dtype, entry.shape),
+                    Some(bytes) => {
+                        format!("{bytes} bytes ({} of shape {:?})", entry.dtype, entry.shape)
+                    }
                     None => format!("a shape whose bytes fit 64 bits, not {:?}", entry.shape),
                 },
                 format!("{} bytes", end - start),
@@ -106,7 +131,12 @@ fn place(file: &DataFile, name: String, entry: Entry, data_start: u64) -> Result
         "BF16" => StoredDtype::Known(Dtype::Bf16),
         _ => StoredDtype::Other(entry.dtype),
     };
-    Ok(Listed { name, dtype, shape: entry.shape, range: data_start + start..data_start + end })
+    Ok(Listed {
+        name,
+        dtype,
+        shape: entry.shape,
+        range: data_start + start..data_start + end,
+    })
 }
 
 /// Every data byte belongs to exactly one tensor. `listed` is in the order of ranges.
@@ -116,12 +146,19 @@ fn check_cover(file: &DataFile, listed: &[Listed], data_start: u64) -> Result<()
     for entry in listed {
         if entry.range.start != cursor {
             let before = previous.map_or("the header".to_owned(), |listed| tensor(&listed.name));
-            let relation = if entry.range.start < cursor { "overlaps" } else { "leaves a hole after" };
+            let relation = if entry.range.start < cursor {
+                "overlaps"
+            } else {
+                "leaves a hole after"
+            };
             return Err(Error::malformed(
                 &file.path,
                 tensor(&entry.name),
                 format!("to begin at data offset {}", cursor - data_start),
-                format!("{}, which {relation} {before}", entry.range.start - data_start),
+                format!(
+                    "{}, which {relation} {before}",
+                    entry.range.start - data_start
+                ),
             ));
         }
         cursor = entry.range.end;

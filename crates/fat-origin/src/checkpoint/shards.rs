@@ -20,7 +20,10 @@ pub(super) fn open(directory: &Path) -> Result<(Vec<Tensor>, Vec<DataFile>), Err
     // The single file wins, as in transformers: a stale index beside it is common.
     if single.exists() {
         let file = DataFile::open(&single)?;
-        let tensors = safetensors::list(&file)?.into_iter().map(|listed| tensor(listed, 0)).collect();
+        let tensors = safetensors::list(&file)?
+            .into_iter()
+            .map(|listed| tensor(listed, 0))
+            .collect();
         return Ok((tensors, vec![file]));
     }
     if index.exists() {
@@ -40,7 +43,12 @@ struct Index {
 fn sharded(directory: &Path, index_path: &Path) -> Result<(Vec<Tensor>, Vec<DataFile>), Error> {
     let text = std::fs::read(index_path).map_err(Error::io(index_path, "read"))?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| {
-        Error::malformed(index_path, "index", "an object with `weight_map`", error.to_string())
+        Error::malformed(
+            index_path,
+            "index",
+            "an object with `weight_map`",
+            error.to_string(),
+        )
     })?;
     let mut by_shard: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, shard) in &index.weight_map {
@@ -49,7 +57,10 @@ fn sharded(directory: &Path, index_path: &Path) -> Result<(Vec<Tensor>, Vec<Data
     // All names are looked at before any file is.
     for shard in by_shard.keys() {
         if !is_plain(shard) {
-            return Err(Error::ShardPath { index: index_path.to_path_buf(), shard: (*shard).to_owned() });
+            return Err(Error::ShardPath {
+                index: index_path.to_path_buf(),
+                shard: (*shard).to_owned(),
+            });
         }
     }
     let (mut tensors, mut files) = (Vec::new(), Vec::new());
@@ -64,8 +75,10 @@ fn sharded(directory: &Path, index_path: &Path) -> Result<(Vec<Tensor>, Vec<Data
             });
         }
         let file = DataFile::open(&path)?;
-        let mut listed: HashMap<String, Listed> =
-            safetensors::list(&file)?.into_iter().map(|listed| (listed.name.clone(), listed)).collect();
+        let mut listed: HashMap<String, Listed> = safetensors::list(&file)?
+            .into_iter()
+            .map(|listed| (listed.name.clone(), listed))
+            .collect();
         for name in names {
             // What a shard holds beyond the index is not part of the checkpoint.
             let found = listed.remove(name).ok_or_else(|| Error::AbsentTensor {
@@ -81,7 +94,13 @@ fn sharded(directory: &Path, index_path: &Path) -> Result<(Vec<Tensor>, Vec<Data
 }
 
 fn tensor(listed: Listed, file: usize) -> Tensor {
-    Tensor { name: listed.name, dtype: listed.dtype, shape: listed.shape, file, range: listed.range }
+    Tensor {
+        name: listed.name,
+        dtype: listed.dtype,
+        shape: listed.shape,
+        file,
+        range: listed.range,
+    }
 }
 
 /// A relative path of plain names: no `..`, no root, no drive.
@@ -89,5 +108,7 @@ fn is_plain(shard: &str) -> bool {
     let path = Path::new(shard);
     !shard.is_empty()
         && !shard.contains(['\\', '\0'])
-        && path.components().all(|part| matches!(part, Component::Normal(_)))
+        && path
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
 }

@@ -43,6 +43,9 @@ mod tests {
         let text = generation_config(Some(&config), &[2, 0].into()).unwrap();
         assert_eq!(text, r#"{"top_k":20,"eos_token_id":[0,2]}"#);
         assert_eq!(generation_config(None, &[].into()), None);
-        assert_eq!(generation_config(None, &[5].into()).as_deref(), Some(r#"{"eos_token_id":[5]}"#));
+        assert_eq!(
+            generation_config(None, &[5].into()).as_deref(),
+            Some(r#"{"eos_token_id":[5]}"#)
+        );
     }
 }

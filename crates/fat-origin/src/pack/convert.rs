@@ -46,16 +46,24 @@ impl<'a> RowConverter<'a> {
         let cols = selected.shape.last().copied().unwrap_or(0);
         let refused = |dtype: Dtype| Error::Option {
             option: "dtype conversion",
-            reason: format!("tensor `{}`: a row of {cols} values of {dtype} cannot be converted", selected.name),
+            reason: format!(
+                "tensor `{}`: a row of {cols} values of {dtype} cannot be converted",
+                selected.name
+            ),
         };
-        let row = selected.source.row_bytes(cols).and_then(|bytes| usize::try_from(bytes).ok());
+        let row = selected
+            .source
+            .row_bytes(cols)
+            .and_then(|bytes| usize::try_from(bytes).ok());
         Ok(Self {
             tensor: &selected.name,
             source: weight_type(selected.source).ok_or_else(|| refused(selected.source))?,
             target: weight_type(selected.target).ok_or_else(|| refused(selected.target))?,
             target_name: selected.target.name(),
             cols: usize::try_from(cols).map_err(|_| refused(selected.source))?,
-            source_row_bytes: row.filter(|&bytes| bytes > 0).ok_or_else(|| refused(selected.source))?,
+            source_row_bytes: row
+                .filter(|&bytes| bytes > 0)
+                .ok_or_else(|| refused(selected.source))?,
             next_row: 0,
             largest_error: 0.0,
         })
@@ -76,8 +84,10 @@ impl<'a> RowConverter<'a> {
                     value: values.get(column).copied().unwrap_or(f32::NAN),
                 });
             }
-            let converted = quantise_rows(self.target, &values, self.cols).map_err(|error| self.kernel(&error))?;
-            dequantise_row(self.target, &converted, &mut back).map_err(|error| self.kernel(&error))?;
+            let converted = quantise_rows(self.target, &values, self.cols)
+                .map_err(|error| self.kernel(&error))?;
+            dequantise_row(self.target, &converted, &mut back)
+                .map_err(|error| self.kernel(&error))?;
             self.measure(&values, &back)?;
             out.extend_from_slice(&converted);
             self.next_row += 1;
@@ -100,7 +110,9 @@ impl<'a> RowConverter<'a> {
                     dtype: self.target_name,
                 });
             }
-            self.largest_error = self.largest_error.max((f64::from(value) - f64::from(stored)).abs());
+            self.largest_error = self
+                .largest_error
+                .max((f64::from(value) - f64::from(stored)).abs());
         }
         Ok(())
     }
@@ -129,25 +141,41 @@ mod tests {
             file: 0,
             range: 0..0,
         };
-        Selected { name: tensor.name.clone(), shape: tensor.shape.clone(), tensor, source, target }
+        Selected {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            tensor,
+            source,
+            target,
+        }
     }
 
     fn f32_bytes(values: &[f32]) -> Vec<u8> {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
     }
 
     #[test]
     fn widening_costs_nothing_and_narrowing_is_measured() {
-        let halves: Vec<u8> =
-            [1.5_f32, -0.25].iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
+        let halves: Vec<u8> = [1.5_f32, -0.25]
+            .iter()
+            .flat_map(|&value| half::bf16::from_f32(value).to_le_bytes())
+            .collect();
         let widen = selected(Dtype::Bf16, Dtype::F32, 2);
         let mut converter = RowConverter::new(&widen).unwrap();
-        assert_eq!(converter.convert(&halves).unwrap(), f32_bytes(&[1.5, -0.25]));
+        assert_eq!(
+            converter.convert(&halves).unwrap(),
+            f32_bytes(&[1.5, -0.25])
+        );
         assert_eq!(converter.largest_error(), 0.0);
 
         let narrow = selected(Dtype::F32, Dtype::Bf16, 2);
         let mut converter = RowConverter::new(&narrow).unwrap();
-        converter.convert(&f32_bytes(&[1.0, 1.0 + 1.0 / 512.0])).unwrap();
+        converter
+            .convert(&f32_bytes(&[1.0, 1.0 + 1.0 / 512.0]))
+            .unwrap();
         assert_eq!(converter.largest_error(), 1.0 / 512.0);
     }
 
@@ -157,10 +185,18 @@ mod tests {
         let mut converter = RowConverter::new(&narrow).unwrap();
         converter.convert(&f32_bytes(&[0.0, 1.0])).unwrap();
         match converter.convert(&f32_bytes(&[0.0, 70_000.0])) {
-            Err(Error::ConversionOverflow { row: 1, column: 1, dtype: "f16", .. }) => {}
+            Err(Error::ConversionOverflow {
+                row: 1,
+                column: 1,
+                dtype: "f16",
+                ..
+            }) => {}
             other => panic!("{other:?}"),
         }
         let mut converter = RowConverter::new(&narrow).unwrap();
-        assert!(matches!(converter.convert(&f32_bytes(&[f32::NAN, 0.0])), Err(Error::NotFinite { row: 0, .. })));
+        assert!(matches!(
+            converter.convert(&f32_bytes(&[f32::NAN, 0.0])),
+            Err(Error::NotFinite { row: 0, .. })
+        ));
     }
 }

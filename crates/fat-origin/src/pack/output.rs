@@ -25,7 +25,11 @@ impl Output {
             .prefix(&format!(".{name}.partial-"))
             .tempdir_in(&directory)
             .map_err(Error::io(&directory, "create a directory in"))?;
-        Ok(Self { directory, name, unfinished })
+        Ok(Self {
+            directory,
+            name,
+            unfinished,
+        })
     }
 
     /// Where the knot is written.
@@ -67,7 +71,11 @@ fn name(options: &PackOptions, source: &Path) -> Result<String, Error> {
             Some(Component::Normal(_)) => source,
             _ => &absolute,
         };
-        let stem = if source.is_dir() { named.file_name() } else { named.file_stem() };
+        let stem = if source.is_dir() {
+            named.file_name()
+        } else {
+            named.file_stem()
+        };
         Ok::<_, Error>(stem.unwrap_or_default().to_string_lossy().into_owned())
     };
     let name = match &options.name {
@@ -78,6 +86,9 @@ fn name(options: &PackOptions, source: &Path) -> Result<String, Error> {
     if plain {
         Ok(name)
     } else {
-        Err(Error::Option { option: "--name", reason: format!("`{name}` is no plain file name; give another") })
+        Err(Error::Option {
+            option: "--name",
+            reason: format!("`{name}` is no plain file name; give another"),
+        })
     }
 }

@@ -30,43 +30,67 @@ pub(super) fn declare(
     path: impl AsRef<Path>,
 ) -> Result<Plan, Error> {
     let path = path.as_ref();
-    let refused = |source| Error::Knot { path: path.to_path_buf(), source };
+    let refused = Error::knot(path);
     let mut draft = KnotDraft::new();
     let texts = &checkpoint.texts;
     let sections = [
         (SectionKind::ModelConfig, Some(texts.config.clone())),
         (SectionKind::TokenizerConfig, texts.tokenizer_config.clone()),
         (SectionKind::ChatTemplate, texts.chat_template.clone()),
-        (SectionKind::GenerationConfig, texts.generation_config.clone()),
-        (SectionKind::Provenance, Some(provenance::describe(checkpoint, selection, options))),
+        (
+            SectionKind::GenerationConfig,
+            texts.generation_config.clone(),
+        ),
+        (
+            SectionKind::Provenance,
+            Some(provenance::describe(checkpoint, selection, options)),
+        ),
     ];
     for (kind, text) in sections {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            draft.front_section(kind, text.into_bytes()).map_err(refused)?;
+            draft
+                .front_section(kind, text.into_bytes())
+                .map_err(&refused)?;
         }
     }
     // First among the payloads: every station needs it, before any block.
-    let tokenizer = draft.payload_section(SectionKind::Tokenizer, tokenizer.len() as u64).map_err(refused)?;
+    let tokenizer = draft
+        .payload_section(SectionKind::Tokenizer, tokenizer.len() as u64)
+        .map_err(&refused)?;
     let mut body = Vec::with_capacity(selection.body.len());
     for selected in &selection.body {
         let spec = match (factored.get(&selected.name), selected.shape.as_slice()) {
             (Some(factors), &[rows, cols]) => {
-                let spec = BlockSpec::spectral(&selected.name, factors.dtype, [rows, cols], factors.rank);
+                let spec =
+                    BlockSpec::spectral(&selected.name, factors.dtype, [rows, cols], factors.rank);
                 spec.converted_from(selected.source)
             }
             _ => dense(selected),
         };
-        body.push((draft.block(spec).map_err(refused)?, selected.clone()));
+        body.push((draft.block(spec).map_err(&refused)?, selected.clone()));
     }
     let mut spec = dense(&selection.embedding).columnar(ColumnarSpec::default());
     if options.matrix == Matrix::External {
         spec = spec.external();
     }
-    let embedding = (draft.block(spec).map_err(refused)?, selection.embedding.clone());
-    Ok(Plan { knot: draft.plan().map_err(refused)?, tokenizer, body, embedding, matrix: options.matrix })
+    let embedding = (
+        draft.block(spec).map_err(&refused)?,
+        selection.embedding.clone(),
+    );
+    Ok(Plan {
+        knot: draft.plan().map_err(&refused)?,
+        tokenizer,
+        body,
+        embedding,
+        matrix: options.matrix,
+    })
 }
 
 fn dense(selected: &Selected) -> BlockSpec {
     let spec = BlockSpec::dense(&selected.name, selected.target, &selected.shape);
-    if selected.target == selected.source { spec } else { spec.converted_from(selected.source) }
+    if selected.target == selected.source {
+        spec
+    } else {
+        spec.converted_from(selected.source)
+    }
 }

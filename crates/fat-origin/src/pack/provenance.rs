@@ -3,11 +3,15 @@
 
 use serde_json::{Value, json};
 
-use super::selection::Selection;
 use super::PackOptions;
+use super::selection::Selection;
 use crate::checkpoint::Checkpoint;
 
-pub(super) fn describe(checkpoint: &Checkpoint, selection: &Selection, options: &PackOptions) -> String {
+pub(super) fn describe(
+    checkpoint: &Checkpoint,
+    selection: &Selection,
+    options: &PackOptions,
+) -> String {
     let files: Vec<Value> = checkpoint
         .files
         .iter()

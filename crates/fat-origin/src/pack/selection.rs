@@ -52,16 +52,28 @@ pub(super) fn select(checkpoint: &Checkpoint, options: &PackOptions) -> Result<S
             continue;
         }
         let source = checkpoint.dtype(tensor)?;
-        body.push(self::selected(checkpoint, tensor, body_target(tensor, source, options.block_dtype))?);
+        body.push(self::selected(
+            checkpoint,
+            tensor,
+            body_target(tensor, source, options.block_dtype),
+        )?);
     }
     body.sort_by_cached_key(|selected| order(&selected.name));
-    Ok(Selection { body, embedding: selected, tied })
+    Ok(Selection {
+        body,
+        embedding: selected,
+        tied,
+    })
 }
 
 fn selected(checkpoint: &Checkpoint, tensor: &Tensor, target: Dtype) -> Result<Selected, Error> {
     let source = checkpoint.dtype(tensor)?;
     // A scalar is a vector of one: a knot's tensors have at least one dimension.
-    let shape = if tensor.shape.is_empty() { vec![1] } else { tensor.shape.clone() };
+    let shape = if tensor.shape.is_empty() {
+        vec![1]
+    } else {
+        tensor.shape.clone()
+    };
     let stored = tensor.range.end - tensor.range.start;
     if source.tensor_bytes(&shape) != Some(stored) {
         return Err(Error::malformed(
@@ -71,7 +83,13 @@ fn selected(checkpoint: &Checkpoint, tensor: &Tensor, target: Dtype) -> Result<S
             format!("{stored} bytes"),
         ));
     }
-    Ok(Selected { tensor: tensor.clone(), name: tensor.name.clone(), shape, source, target })
+    Ok(Selected {
+        tensor: tensor.clone(),
+        name: tensor.name.clone(),
+        shape,
+        source,
+        target,
+    })
 }
 
 /// Matrices of the layers whose rows are whole blocks are quantised; norms, biases, a head of its own
@@ -88,9 +106,17 @@ fn body_target(tensor: &Tensor, source: Dtype, wanted: BlockDtype) -> Dtype {
 
 /// Whether the head is the embedding once more: that is decided by the tensors. Configs say
 /// `tie_word_embeddings` wrongly in both directions.
-fn same_values(checkpoint: &Checkpoint, embedding: &Tensor, head: &Tensor, options: &PackOptions) -> Result<bool, Error> {
+fn same_values(
+    checkpoint: &Checkpoint,
+    embedding: &Tensor,
+    head: &Tensor,
+    options: &PackOptions,
+) -> Result<bool, Error> {
     let len = embedding.range.end - embedding.range.start;
-    if embedding.shape != head.shape || embedding.dtype != head.dtype || head.range.end - head.range.start != len {
+    if embedding.shape != head.shape
+        || embedding.dtype != head.dtype
+        || head.range.end - head.range.start != len
+    {
         return Ok(false);
     }
     let mut offset = 0;
@@ -111,16 +137,33 @@ fn same_values(checkpoint: &Checkpoint, embedding: &Tensor, head: &Tensor, optio
 /// Sort key: layers by number, inside a layer by the order of use, then what follows the layers.
 fn order(name: &str) -> (u8, u32, usize, String) {
     const IN_LAYER: [&str; 16] = [
-        "input_layernorm", "self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-        "self_attn.q_norm", "self_attn.k_norm", "self_attn.o_proj", "post_attention_layernorm",
-        "pre_feedforward_layernorm", "mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-        "post_feedforward_layernorm", "",
+        "input_layernorm",
+        "self_attn.qkv_proj",
+        "self_attn.q_proj",
+        "self_attn.k_proj",
+        "self_attn.v_proj",
+        "self_attn.q_norm",
+        "self_attn.k_norm",
+        "self_attn.o_proj",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "mlp.gate_up_proj",
+        "mlp.gate_proj",
+        "mlp.up_proj",
+        "mlp.down_proj",
+        "post_feedforward_layernorm",
+        "",
     ];
-    let layer = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+    let layer = name
+        .strip_prefix("model.layers.")
+        .and_then(|rest| rest.split_once('.'));
     if let Some((number, module)) = layer
         && let Ok(number) = number.parse()
     {
-        let rank = IN_LAYER.iter().position(|known| module.starts_with(known)).unwrap_or(IN_LAYER.len());
+        let rank = IN_LAYER
+            .iter()
+            .position(|known| module.starts_with(known))
+            .unwrap_or(IN_LAYER.len());
         return (0, number, rank, name.to_owned());
     }
     let rank = if name == HEAD { 2 } else { 1 };

@@ -9,12 +9,12 @@ use gkq_v2::Dtype;
 use serde::Serialize;
 
 use super::output::Output;
-use crate::progress::Progress;
 use super::selection::{Selected, Selection};
 use super::{PackOptions, convert};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::factor::{Attempt, FactorDtype, Factors, factor};
+use crate::progress::Progress;
 
 /// What was found out about one tensor.
 #[derive(Clone, Debug, Serialize)]
@@ -80,28 +80,47 @@ pub(super) fn factor_all(
     output: &Output,
 ) -> Result<Factored, Error> {
     let mut factored = Factored::default();
-    let Some(tolerance) = options.spectral_tolerance else { return Ok(factored) };
+    let Some(tolerance) = options.spectral_tolerance else {
+        return Ok(factored);
+    };
     if !(tolerance > 0.0 && tolerance < 1.0) {
         let reason = format!("expected a number between 0 and 1, found {tolerance}");
-        return Err(Error::Option { option: "--spectral-tolerance", reason });
+        return Err(Error::Option {
+            option: "--spectral-tolerance",
+            reason,
+        });
     }
     let candidates: Vec<_> = selection.body.iter().filter_map(Candidate::of).collect();
     let bar = Progress::new("factoring");
-    bar.set_total(candidates.iter().map(|candidate| candidate.dense_bytes).sum());
+    bar.set_total(
+        candidates
+            .iter()
+            .map(|candidate| candidate.dense_bytes)
+            .sum(),
+    );
     for (number, candidate) in candidates.iter().enumerate() {
         options.stop.check()?;
         bar.on(&candidate.selected.name);
         let values = candidate.values(checkpoint)?;
         let cols = usize::try_from(candidate.cols).unwrap_or(usize::MAX);
-        let attempt = factor(&values, cols, candidate.dtype, candidate.largest_rank(), tolerance);
+        let attempt = factor(
+            &values,
+            cols,
+            candidate.dtype,
+            candidate.largest_rank(),
+            tolerance,
+        );
         let mut report = candidate.report();
         match attempt {
             Attempt::Factored(factors) => {
                 report.rank = Some(factors.rank as u64);
                 report.error = Some(factors.error);
-                report.spectral_bytes = Some((factors.u.len() + factors.s.len() + factors.vt.len()) as u64);
+                report.spectral_bytes =
+                    Some((factors.u.len() + factors.s.len() + factors.vt.len()) as u64);
                 let parked = park(&factors, candidate.selected.source, output.scratch(number))?;
-                factored.by_name.insert(candidate.selected.name.clone(), parked);
+                factored
+                    .by_name
+                    .insert(candidate.selected.name.clone(), parked);
             }
             Attempt::RankTooLarge { needed } => report.rank = Some(needed as u64),
             Attempt::NoDecomposition(reason) => {
@@ -121,7 +140,13 @@ fn park(factors: &Factors, dtype: Dtype, path: PathBuf) -> Result<Parked, Error>
     })?;
     let parts = [&factors.u, &factors.s, &factors.vt];
     std::fs::write(&path, parts.map(Vec::as_slice).concat()).map_err(Error::io(&path, "write"))?;
-    Ok(Parked { rank, dtype, error: factors.error, path, lengths: parts.map(Vec::len) })
+    Ok(Parked {
+        rank,
+        dtype,
+        error: factors.error,
+        path,
+        lengths: parts.map(Vec::len),
+    })
 }
 
 /// A matrix that may become spectral.
@@ -136,21 +161,37 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     fn of(selected: &'a Selected) -> Option<Self> {
-        let &[rows, cols] = selected.shape.as_slice() else { return None };
+        let &[rows, cols] = selected.shape.as_slice() else {
+            return None;
+        };
         if !selected.name.starts_with("model.layers.") {
             return None;
         }
         let dtype = FactorDtype::new(selected.source)?;
         let dense_bytes = selected.target.tensor_bytes(&selected.shape)?;
-        Some(Self { selected, dtype, rows, cols, dense_bytes })
+        Some(Self {
+            selected,
+            dtype,
+            rows,
+            cols,
+            dense_bytes,
+        })
     }
 
     /// The largest rank that is still smaller than the dense block, padding between factors counted.
     fn largest_rank(&self) -> usize {
         const PADDING: u64 = 2 * 64;
         let value_bytes = self.selected.source.bytes_per_block();
-        let component = self.rows.saturating_add(self.cols).saturating_mul(value_bytes).saturating_add(4);
-        let rank = self.dense_bytes.saturating_sub(PADDING + 1).checked_div(component).unwrap_or(0);
+        let component = self
+            .rows
+            .saturating_add(self.cols)
+            .saturating_mul(value_bytes)
+            .saturating_add(4);
+        let rank = self
+            .dense_bytes
+            .saturating_sub(PADDING + 1)
+            .checked_div(component)
+            .unwrap_or(0);
         usize::try_from(rank.min(self.rows).min(self.cols)).unwrap_or(0)
     }
 
@@ -160,9 +201,17 @@ impl<'a> Candidate<'a> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
         checkpoint.read(tensor, 0, &mut bytes)?;
         // The converter to f32 is exact for the three floating types, and refuses what is not finite.
-        let widened = Selected { target: Dtype::F32, ..self.selected.clone() };
+        let widened = Selected {
+            target: Dtype::F32,
+            ..self.selected.clone()
+        };
         let wide = convert::RowConverter::new(&widened)?.convert(&bytes)?;
-        Ok(wide.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
+        Ok(wide
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|chunk| f32::from_le_bytes(*chunk))
+            .collect())
     }
 
     fn report(&self) -> SpectralReport {

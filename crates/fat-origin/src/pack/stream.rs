@@ -13,12 +13,12 @@ use gkq_v2::{BlockId, Payload};
 use super::convert::RowConverter;
 use super::output::Output;
 use super::plan::Plan;
-use crate::progress::Progress;
 use super::selection::Selected;
 use super::spectral::{Factored, Parked};
 use super::{Matrix, Stop};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
+use crate::progress::Progress;
 
 /// Bytes of a tensor held at once.
 const CHUNK_BYTES: u64 = 4 << 20;
@@ -49,20 +49,33 @@ pub(super) struct Written {
     pub(super) blocks: usize,
 }
 
-pub(super) fn write(source: &Source<'_>, plan: Plan, output: &Output, pace: &Pace<'_>) -> Result<Written, Error> {
+pub(super) fn write(
+    source: &Source<'_>,
+    plan: Plan,
+    output: &Output,
+    pace: &Pace<'_>,
+) -> Result<Written, Error> {
     let path = output.knot();
     let file = File::create_new(&path).map_err(Error::io(&path, "create"))?;
     // Payloads are padded to 64 bytes, and the padding is zero because nothing is written there.
-    file.set_len(plan.knot.object_bytes()).map_err(Error::io(&path, "reserve space for"))?;
+    file.set_len(plan.knot.object_bytes())
+        .map_err(Error::io(&path, "reserve space for"))?;
     pace.bar.set_total(plan.knot.object_bytes());
-    let mut packing = Packing { source, plan, file: &file, path: &path, pace };
+    let mut packing = Packing {
+        source,
+        plan,
+        file: &file,
+        path: &path,
+        pace,
+    };
     packing.tokenizer()?;
     packing.body()?;
     let rows = packing.embedding(output)?;
     let blocks = packing.plan.body.len() + 1;
     let knot_bytes = packing.plan.knot.object_bytes();
-    let front = packing.plan.knot.finish().map_err(|source| Error::Knot { path: path.clone(), source })?;
-    file.write_all_at(&front, 0).map_err(Error::io(&path, "write"))?;
+    let front = packing.plan.knot.finish().map_err(Error::knot(&path))?;
+    file.write_all_at(&front, 0)
+        .map_err(Error::io(&path, "write"))?;
     file.sync_all().map_err(Error::io(&path, "write"))?;
     Ok(Written {
         knot_bytes,
@@ -91,7 +104,7 @@ struct Rows {
 
 impl<'a> Packing<'a> {
     fn knot_error(&self, source: gkq_v2::Error) -> Error {
-        Error::Knot { path: self.path.to_path_buf(), source }
+        Error::knot(self.path)(source)
     }
 
     fn tokenizer(&mut self) -> Result<(), Error> {
@@ -102,7 +115,10 @@ impl<'a> Packing<'a> {
     }
 
     fn body(&mut self) -> Result<(), Error> {
-        for (id, selected) in std::mem::take(&mut self.plan.body).iter().map(|(id, selected)| (*id, selected)) {
+        for (id, selected) in std::mem::take(&mut self.plan.body)
+            .iter()
+            .map(|(id, selected)| (*id, selected))
+        {
             self.pace.bar.on(&selected.name);
             match self.source.spectral.get(&selected.name) {
                 Some(factors) => self.factors(id, factors)?,
@@ -124,7 +140,11 @@ impl<'a> Packing<'a> {
 
     /// Reads a tensor in whole rows, converts it if its dtype changes, hands the bytes on. Returns the
     /// largest error of the conversion.
-    fn pump(&self, selected: &Selected, mut sink: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<f64, Error> {
+    fn pump(
+        &self,
+        selected: &Selected,
+        mut sink: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<f64, Error> {
         let mut converter = match selected.source == selected.target {
             true => None,
             false => Some(RowConverter::new(selected)?),
@@ -139,7 +159,9 @@ impl<'a> Packing<'a> {
             self.pace.stop.check()?;
             let chunk = chunk_bytes.min(len - offset);
             buffer.resize(usize::try_from(chunk).unwrap_or(0), 0);
-            self.source.checkpoint.read(&selected.tensor, offset, &mut buffer)?;
+            self.source
+                .checkpoint
+                .read(&selected.tensor, offset, &mut buffer)?;
             match &mut converter {
                 None => sink(&buffer)?,
                 Some(converter) => sink(&converter.convert(&buffer)?)?,
@@ -163,7 +185,10 @@ impl<'a> Packing<'a> {
         }
         let digest = place.digest();
         self.record(payload, digest)?;
-        self.plan.knot.record_error(id, factors.error).map_err(|source| self.knot_error(source))
+        self.plan
+            .knot
+            .record_error(id, factors.error)
+            .map_err(|source| self.knot_error(source))
     }
 
     /// The vocabulary matrix: into the row file row by row, with its tree, and into the knot.
@@ -171,10 +196,16 @@ impl<'a> Packing<'a> {
         let (id, selected) = self.plan.embedding.clone();
         self.pace.bar.on(&selected.name);
         let (rows_path, block, paths) = (output.rows(), Payload::Block(id), Payload::PathTable(id));
-        let rows_error = |source| Error::Rows { path: rows_path.clone(), source };
+        let rows_error = |source| Error::Rows {
+            path: rows_path.clone(),
+            source,
+        };
         let shape = selected.shape.as_slice();
         let rows = shape.first().copied().unwrap_or(0);
-        let row_bytes = selected.target.row_bytes(shape.last().copied().unwrap_or(0)).unwrap_or(0);
+        let row_bytes = selected
+            .target
+            .row_bytes(shape.last().copied().unwrap_or(0))
+            .unwrap_or(0);
         let row_bytes = u32::try_from(row_bytes).map_err(|_| Error::Option {
             option: "pack",
             reason: format!("a row of {row_bytes} bytes is beyond 32 bits"),
@@ -186,9 +217,14 @@ impl<'a> Packing<'a> {
         };
         // A small vocabulary has no path table: its leaves themselves are pinned.
         let has_paths = self.plan.knot.range(paths).is_some();
-        let path_place = if has_paths { self.place(paths)? } else { self.nowhere() };
+        let path_place = if has_paths {
+            self.place(paths)?
+        } else {
+            self.nowhere()
+        };
         let path_writer = BufWriter::with_capacity(1 << 20, path_place);
-        let mut file = RowFileWriter::create(&rows_path, rows, row_bytes, path_writer).map_err(rows_error)?;
+        let mut file =
+            RowFileWriter::create(&rows_path, rows, row_bytes, path_writer).map_err(rows_error)?;
         let error = self.pump(&selected, |bytes| {
             for row in bytes.chunks(row_bytes as usize) {
                 file.push(row).map_err(rows_error)?;
@@ -197,8 +233,10 @@ impl<'a> Packing<'a> {
         })?;
         let written = file.finish().map_err(rows_error)?;
         if has_paths {
-            let place = written.paths.into_inner().map_err(|error| {
-                Error::Io { path: self.path.to_path_buf(), action: "write", source: error.into_error() }
+            let place = written.paths.into_inner().map_err(|error| Error::Io {
+                path: self.path.to_path_buf(),
+                action: "write",
+                source: error.into_error(),
             })?;
             let digest = place.digest();
             self.record(paths, digest)?;
@@ -206,20 +244,39 @@ impl<'a> Packing<'a> {
         self.record(block, written.blake3)?;
         self.record_conversion(id, &selected, error)?;
         let tree = &written.tree;
-        let recorded = self.plan.knot.record_row_tree(id, tree.root, &tree.pinned_nodes);
+        let recorded = self
+            .plan
+            .knot
+            .record_row_tree(id, tree.root, &tree.pinned_nodes);
         recorded.map_err(|source| self.knot_error(source))?;
-        Ok(Rows { bytes: rows * u64::from(row_bytes), row_bytes, blake3: written.blake3, error })
+        Ok(Rows {
+            bytes: rows * u64::from(row_bytes),
+            row_bytes,
+            blake3: written.blake3,
+            error,
+        })
     }
 
     fn record(&mut self, payload: Payload, digest: [u8; 32]) -> Result<(), Error> {
-        self.plan.knot.record_digest(payload, digest).map_err(|source| self.knot_error(source))
+        self.plan
+            .knot
+            .record_digest(payload, digest)
+            .map_err(|source| self.knot_error(source))
     }
 
-    fn record_conversion(&mut self, id: BlockId, selected: &Selected, error: f64) -> Result<(), Error> {
+    fn record_conversion(
+        &mut self,
+        id: BlockId,
+        selected: &Selected,
+        error: f64,
+    ) -> Result<(), Error> {
         if selected.source == selected.target {
             return Ok(());
         }
-        self.plan.knot.record_error(id, error).map_err(|source| self.knot_error(source))
+        self.plan
+            .knot
+            .record_error(id, error)
+            .map_err(|source| self.knot_error(source))
     }
 
     fn place(&self, payload: Payload) -> Result<Place<'a>, Error> {
@@ -243,7 +300,13 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn new(file: &'a File, path: &'a Path, range: Range<u64>, bar: &'a Progress) -> Self {
-        Self { file, path, range, hasher: blake3::Hasher::new(), bar }
+        Self {
+            file,
+            path,
+            range,
+            hasher: blake3::Hasher::new(),
+            bar,
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -251,7 +314,11 @@ impl<'a> Place<'a> {
     }
 
     fn digest(&self) -> [u8; 32] {
-        debug_assert!(self.range.is_empty(), "{} bytes of a payload were not written", self.range.end - self.range.start);
+        debug_assert!(
+            self.range.is_empty(),
+            "{} bytes of a payload were not written",
+            self.range.end - self.range.start
+        );
         *self.hasher.finalize().as_bytes()
     }
 }
@@ -261,7 +328,9 @@ impl Write for Place<'_> {
         let len = bytes.len() as u64;
         // Never into a neighbour's bytes.
         if len > self.range.end - self.range.start {
-            return Err(io::Error::other("more bytes than the layout gives this payload"));
+            return Err(io::Error::other(
+                "more bytes than the layout gives this payload",
+            ));
         }
         self.file.write_all_at(bytes, self.range.start)?;
         self.hasher.update(bytes);

@@ -18,13 +18,20 @@ pub(super) struct AccessLog {
 
 impl AccessLog {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let file =
-            OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path, "open"))?;
-        Ok(Self { file: Mutex::new(file) })
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(Error::io(path, "open"))?;
+        Ok(Self {
+            file: Mutex::new(file),
+        })
     }
 
     fn write(&self, line: &Line) {
-        let Ok(mut text) = serde_json::to_vec(line) else { return };
+        let Ok(mut text) = serde_json::to_vec(line) else {
+            return;
+        };
         text.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk must not take the origin down; it is said where operators look.
@@ -58,7 +65,9 @@ pub(super) struct Record {
 impl Record {
     /// A record of a request that has just arrived.
     pub(super) fn new<B>(log: Option<Arc<AccessLog>>, request: &hyper::Request<B>) -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let range = request.headers().get(hyper::header::RANGE);
         Self {
             log,

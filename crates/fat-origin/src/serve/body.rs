@@ -51,7 +51,12 @@ impl ReplyBody {
         if pieces.is_empty() {
             record.finish();
         }
-        Self { pieces, reading: None, remaining_bytes, record }
+        Self {
+            pieces,
+            reading: None,
+            remaining_bytes,
+            record,
+        }
     }
 
     fn hand_over(&mut self, bytes: Bytes) -> Option<io::Result<Frame<Bytes>>> {
@@ -68,7 +73,8 @@ impl ReplyBody {
     fn start_read(&mut self, file: &Arc<File>, range: Range<u64>) -> JoinHandle<io::Result<Bytes>> {
         let end = range.end.min(range.start + READ_BYTES);
         if end < range.end {
-            self.pieces.push_front(Piece::File(Arc::clone(file), end..range.end));
+            self.pieces
+                .push_front(Piece::File(Arc::clone(file), end..range.end));
         }
         let file = Arc::clone(file);
         tokio::task::spawn_blocking(move || {

@@ -36,12 +36,20 @@ pub(super) fn evaluate(headers: &HeaderMap, etag: &str) -> Outcome {
 }
 
 /// `None` without the header; else whether one of its tags, or `*`, matches.
-fn any_listed(headers: &HeaderMap, name: &HeaderName, matches: impl Fn(&str) -> bool) -> Option<bool> {
+fn any_listed(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    matches: impl Fn(&str) -> bool,
+) -> Option<bool> {
     let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
     Some(values.any(|value| {
         // Our own tag holds no comma, so splitting at commas cannot make one that matches.
-        value.to_str().is_ok_and(|list| list.split(',').map(str::trim).any(|tag| tag == "*" || matches(tag)))
+        value.to_str().is_ok_and(|list| {
+            list.split(',')
+                .map(str::trim)
+                .any(|tag| tag == "*" || matches(tag))
+        })
     }))
 }
 
@@ -74,7 +82,13 @@ mod tests {
         check(&[("if-none-match", "\"two\"")], &Outcome::Proceed);
         check(&[("if-range", "\"one\"")], &Outcome::Proceed);
         check(&[("if-range", "W/\"one\"")], &Outcome::IgnoreRange);
-        check(&[("if-range", "Tue, 01 Jan 2030 00:00:00 GMT")], &Outcome::IgnoreRange);
-        check(&[("if-match", "\"two\""), ("if-none-match", "\"one\"")], &Outcome::Failed);
+        check(
+            &[("if-range", "Tue, 01 Jan 2030 00:00:00 GMT")],
+            &Outcome::IgnoreRange,
+        );
+        check(
+            &[("if-match", "\"two\""), ("if-none-match", "\"one\"")],
+            &Outcome::Failed,
+        );
     }
 }

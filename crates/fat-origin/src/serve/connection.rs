@@ -65,9 +65,12 @@ pub(super) async fn accept(
                 continue;
             }
         };
-        let (tls, site, stop, abort) = (tls.clone(), Arc::clone(&site), stop.clone(), abort.clone());
+        let (tls, site, stop, abort) =
+            (tls.clone(), Arc::clone(&site), stop.clone(), abort.clone());
         connections.spawn(async move {
-            let served = abort.run_until_cancelled(serve(stream, tls, site, limits, stop)).await;
+            let served = abort
+                .run_until_cancelled(serve(stream, tls, site, limits, stop))
+                .await;
             if let Some(Err(error)) = served {
                 tracing::debug!(%error, "connection ended");
             }
@@ -77,7 +80,10 @@ pub(super) async fn accept(
     drop(listener);
     connections.close();
     if timeout(limits.drain, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "connections cut off after the drain timeout");
+        tracing::warn!(
+            open = connections.len(),
+            "connections cut off after the drain timeout"
+        );
         abort.cancel();
         connections.wait().await;
     }
@@ -88,7 +94,10 @@ async fn take(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+    let slot = Arc::clone(slots)
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
     Ok((stream, slot))
@@ -104,20 +113,33 @@ async fn serve(
     let Some(tls) = tls else {
         let mut stream = GuardedStream::new(stream, limits.write_stall);
         // An idle connection that never spoke must not hold up a shutdown.
-        let told = stop.run_until_cancelled(timeout(limits.header_read, stream.tell_protocol())).await;
+        let told = stop
+            .run_until_cancelled(timeout(limits.header_read, stream.tell_protocol()))
+            .await;
         return match told {
             Some(protocol) => drive(stream, protocol??, site, limits, stop).await,
             None => Ok(()),
         };
     };
-    let handshake = stop.run_until_cancelled(timeout(limits.header_read, tls.accept(stream))).await;
-    let Some(handshake) = handshake else { return Ok(()) };
+    let handshake = stop
+        .run_until_cancelled(timeout(limits.header_read, tls.accept(stream)))
+        .await;
+    let Some(handshake) = handshake else {
+        return Ok(());
+    };
     let stream = handshake??;
     let protocol = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
         _ => Protocol::Http1,
     };
-    drive(GuardedStream::new(stream, limits.write_stall), protocol, site, limits, stop).await
+    drive(
+        GuardedStream::new(stream, limits.write_stall),
+        protocol,
+        site,
+        limits,
+        stop,
+    )
+    .await
 }
 
 /// Speaks HTTP on a stream until the peer is done or `stop` asks to finish what is running.

@@ -44,17 +44,28 @@ pub(super) fn open(root: &Path, path: &str) -> Result<Object, NoObject> {
     for number in [metadata.dev(), metadata.ino(), metadata.len()] {
         hasher.update(&number.to_le_bytes());
     }
-    for number in [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()] {
+    for number in [
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.ctime(),
+        metadata.ctime_nsec(),
+    ] {
         hasher.update(&number.to_le_bytes());
     }
     let tag = hasher.finalize().to_hex();
     let etag = format!("\"{}\"", tag.get(..32).unwrap_or_default());
-    Ok(Object { file, len_bytes: metadata.len(), etag })
+    Ok(Object {
+        file,
+        len_bytes: metadata.len(),
+        etag,
+    })
 }
 
 fn refusal(error: io::Error) -> NoObject {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => NoObject::NotFound,
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
+            NoObject::NotFound
+        }
         io::ErrorKind::PermissionDenied => NoObject::Forbidden,
         _ => NoObject::Unavailable(error),
     }
@@ -74,7 +85,10 @@ fn relative_path(path: &str) -> Option<PathBuf> {
         }
         plain.push(segment);
     }
-    plain.components().all(|part| matches!(part, Component::Normal(_))).then_some(plain)
+    plain
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)))
+        .then_some(plain)
 }
 
 fn percent_decode(text: &str) -> Option<String> {
@@ -99,15 +113,38 @@ mod tests {
 
     #[test]
     fn plain_names_are_decoded() {
-        assert_eq!(relative_path("/a%20b/c.rows").as_deref(), Some(Path::new("a b/c.rows")));
-        assert_eq!(relative_path("/%C3%BC.gkq").as_deref(), Some(Path::new("ü.gkq")));
+        assert_eq!(
+            relative_path("/a%20b/c.rows").as_deref(),
+            Some(Path::new("a b/c.rows"))
+        );
+        assert_eq!(
+            relative_path("/%C3%BC.gkq").as_deref(),
+            Some(Path::new("ü.gkq"))
+        );
     }
 
     #[test]
     fn paths_that_climb_or_hide_are_refused() {
         for path in [
-            "", "/", "x.rows", "/..", "/../x", "/a/../../x", "/%2e%2e/x", "/..%2fx", "/a//b", "//etc/passwd",
-            "/%2fetc/passwd", "/.x.tmp", "/a/.git", "/a%00b", "/a%5cb", "/%", "/%2", "/%zz", "/%ff",
+            "",
+            "/",
+            "x.rows",
+            "/..",
+            "/../x",
+            "/a/../../x",
+            "/%2e%2e/x",
+            "/..%2fx",
+            "/a//b",
+            "//etc/passwd",
+            "/%2fetc/passwd",
+            "/.x.tmp",
+            "/a/.git",
+            "/a%00b",
+            "/a%5cb",
+            "/%",
+            "/%2",
+            "/%zz",
+            "/%ff",
         ] {
             assert_eq!(relative_path(path), None, "{path}");
         }

@@ -21,8 +21,12 @@ pub(super) enum Asked {
 
 /// Reads a `Range` header's value against an object of `len_bytes`.
 pub(super) fn parse(header: Option<&str>, len_bytes: u64) -> Asked {
-    let Some(header) = header else { return Asked::Whole };
-    let Some((unit, set)) = header.split_once('=') else { return Asked::Unsatisfiable };
+    let Some(header) = header else {
+        return Asked::Whole;
+    };
+    let Some((unit, set)) = header.split_once('=') else {
+        return Asked::Unsatisfiable;
+    };
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return Asked::Whole;
     }
@@ -38,7 +42,9 @@ pub(super) fn parse(header: Option<&str>, len_bytes: u64) -> Asked {
         }
     }
     // A set that asks for more than the object is an amplification, not a need.
-    let total = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.end - part.start));
+    let total = parts
+        .iter()
+        .try_fold(0_u64, |sum, part| sum.checked_add(part.end - part.start));
     match total {
         Some(total) if total > 0 && total <= len_bytes => Asked::Parts(parts),
         _ => Asked::Unsatisfiable,
@@ -53,7 +59,9 @@ enum Spec {
 
 /// `first-last`, `first-` or `-suffix`.
 fn one(spec: &str, len_bytes: u64) -> Spec {
-    let Some((first, last)) = spec.split_once('-') else { return Spec::Malformed };
+    let Some((first, last)) = spec.split_once('-') else {
+        return Spec::Malformed;
+    };
     match (digits(first), digits(last)) {
         (Digits::Number(first), Digits::Number(last)) if first <= last => {
             if first >= len_bytes {
@@ -63,7 +71,11 @@ fn one(spec: &str, len_bytes: u64) -> Spec {
             }
         }
         (Digits::Number(first), Digits::None) => {
-            if first >= len_bytes { Spec::Outside } else { Spec::Inside(first..len_bytes) }
+            if first >= len_bytes {
+                Spec::Outside
+            } else {
+                Spec::Inside(first..len_bytes)
+            }
         }
         (Digits::None, Digits::Number(suffix)) => {
             if suffix == 0 || len_bytes == 0 {
@@ -99,12 +111,20 @@ mod tests {
 
     #[track_caller]
     fn check(header: &str, len_bytes: u64, expected: &[std::ops::Range<u64>]) {
-        assert_eq!(parse(Some(header), len_bytes), Asked::Parts(expected.to_vec()), "{header}");
+        assert_eq!(
+            parse(Some(header), len_bytes),
+            Asked::Parts(expected.to_vec()),
+            "{header}"
+        );
     }
 
     #[track_caller]
     fn refused(header: &str, len_bytes: u64) {
-        assert_eq!(parse(Some(header), len_bytes), Asked::Unsatisfiable, "{header}");
+        assert_eq!(
+            parse(Some(header), len_bytes),
+            Asked::Unsatisfiable,
+            "{header}"
+        );
     }
 
     #[test]
@@ -128,8 +148,17 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_unsatisfiable_never_whole() {
         for header in [
-            "bytes=100-", "bytes=-0", "bytes=9-0", "bytes=", "bytes=a-b", "bytes=1", "bytes", "bytes=+1-2",
-            "bytes=0-9,,20-29", "bytes=--5", "bytes=0-80,10-90",
+            "bytes=100-",
+            "bytes=-0",
+            "bytes=9-0",
+            "bytes=",
+            "bytes=a-b",
+            "bytes=1",
+            "bytes",
+            "bytes=+1-2",
+            "bytes=0-9,,20-29",
+            "bytes=--5",
+            "bytes=0-80,10-90",
         ] {
             refused(header, 100);
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue, RANGE,
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HeaderValue, RANGE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
@@ -22,7 +23,14 @@ pub(super) async fn answer<B>(site: Arc<Site>, request: Request<B>) -> Response<
     let head = match *request.method() {
         Method::GET => false,
         Method::HEAD => true,
-        _ => return refuse(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only", Head(false), record),
+        _ => {
+            return refuse(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "GET and HEAD only",
+                Head(false),
+                record,
+            );
+        }
     };
     let path = request.uri().path().to_owned();
     let opened = tokio::task::spawn_blocking(move || object::open(&site.root, &path)).await;
@@ -32,19 +40,28 @@ pub(super) async fn answer<B>(site: Arc<Site>, request: Request<B>) -> Response<
             let (status, text) = match reason {
                 NoObject::BadPath => (StatusCode::BAD_REQUEST, "bad path"),
                 NoObject::NotFound => (StatusCode::NOT_FOUND, "no such object"),
-                NoObject::Forbidden => {
-                    (StatusCode::FORBIDDEN, "not readable, or a link that leaves the served directory")
-                }
+                NoObject::Forbidden => (
+                    StatusCode::FORBIDDEN,
+                    "not readable, or a link that leaves the served directory",
+                ),
                 NoObject::Unavailable(error) => {
                     tracing::warn!(%error, "an object cannot be opened");
-                    (StatusCode::SERVICE_UNAVAILABLE, "the object cannot be opened now")
+                    (
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "the object cannot be opened now",
+                    )
                 }
             };
             refuse(status, text, Head(head), record)
         }
         Err(error) => {
             tracing::error!(%error, "opening an object ended badly");
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal error", Head(head), record)
+            refuse(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal error",
+                Head(head),
+                record,
+            )
         }
     }
 }
@@ -54,7 +71,11 @@ pub(super) async fn answer<B>(site: Arc<Site>, request: Request<B>) -> Response<
 struct Head(bool);
 
 fn serve(object: Object, headers: &HeaderMap, head: Head, record: Record) -> Response<ReplyBody> {
-    let Object { file, len_bytes, etag } = object;
+    let Object {
+        file,
+        len_bytes,
+        etag,
+    } = object;
     let outcome = conditional::evaluate(headers, &etag);
     // HEAD has no ranges (RFC 9110, section 14.2).
     let asked = match outcome {
@@ -64,11 +85,25 @@ fn serve(object: Object, headers: &HeaderMap, head: Head, record: Record) -> Res
     let file = Arc::new(file);
     let part = |range: Range<u64>| Piece::File(Arc::clone(&file), range);
     let mut reply = match (outcome, asked) {
-        (Outcome::Failed, _) => refuse(StatusCode::PRECONDITION_FAILED, "the object has changed", head, record),
+        (Outcome::Failed, _) => refuse(
+            StatusCode::PRECONDITION_FAILED,
+            "the object has changed",
+            head,
+            record,
+        ),
         (Outcome::NotModified, _) => respond(StatusCode::NOT_MODIFIED, None, [], record),
         (_, Asked::Unsatisfiable) => {
-            let mut reply = refuse(StatusCode::RANGE_NOT_SATISFIABLE, "range not satisfiable", head, record);
-            put(reply.headers_mut(), CONTENT_RANGE, &format!("bytes */{len_bytes}"));
+            let mut reply = refuse(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "range not satisfiable",
+                head,
+                record,
+            );
+            put(
+                reply.headers_mut(),
+                CONTENT_RANGE,
+                &format!("bytes */{len_bytes}"),
+            );
             reply
         }
         (_, Asked::Whole) => {
@@ -78,8 +113,17 @@ fn serve(object: Object, headers: &HeaderMap, head: Head, record: Record) -> Res
         (_, Asked::Parts(parts)) => match parts.as_slice() {
             [only] => {
                 let len = only.end - only.start;
-                let mut reply = respond(StatusCode::PARTIAL_CONTENT, Some(len), [part(only.clone())], record);
-                put(reply.headers_mut(), CONTENT_RANGE, &content_range(only, len_bytes));
+                let mut reply = respond(
+                    StatusCode::PARTIAL_CONTENT,
+                    Some(len),
+                    [part(only.clone())],
+                    record,
+                );
+                put(
+                    reply.headers_mut(),
+                    CONTENT_RANGE,
+                    &content_range(only, len_bytes),
+                );
                 reply
             }
             _ => multipart(&parts, len_bytes, &etag, &part, record),
@@ -89,7 +133,9 @@ fn serve(object: Object, headers: &HeaderMap, head: Head, record: Record) -> Res
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-transform"));
     put(headers, ETAG, &etag);
-    headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(OCTETS));
+    headers
+        .entry(CONTENT_TYPE)
+        .or_insert(HeaderValue::from_static(OCTETS));
     reply
 }
 
@@ -100,7 +146,9 @@ fn asked_ranges(headers: &HeaderMap, len_bytes: u64) -> Asked {
     let mut lines = headers.get_all(RANGE).iter();
     match (lines.next(), lines.next()) {
         (None, _) => Asked::Whole,
-        (Some(line), None) => line.to_str().map_or(Asked::Unsatisfiable, |text| range::parse(Some(text), len_bytes)),
+        (Some(line), None) => line.to_str().map_or(Asked::Unsatisfiable, |text| {
+            range::parse(Some(text), len_bytes)
+        }),
         (Some(_), Some(_)) => Asked::Unsatisfiable,
     }
 }
@@ -139,7 +187,11 @@ fn multipart(
     total += tail.len() as u64;
     pieces.push(Piece::Memory(Bytes::from(tail)));
     let mut reply = respond(StatusCode::PARTIAL_CONTENT, Some(total), pieces, record);
-    put(reply.headers_mut(), CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
+    put(
+        reply.headers_mut(),
+        CONTENT_TYPE,
+        &format!("multipart/byteranges; boundary={boundary}"),
+    );
     reply
 }
 
@@ -150,7 +202,10 @@ fn refuse(status: StatusCode, text: &str, head: Head, record: Record) -> Respons
     let piece = (!head.0).then_some(Piece::Memory(body));
     let mut reply = respond(status, Some(len), piece, record);
     let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
@@ -167,7 +222,9 @@ fn respond(
     let mut reply = Response::new(ReplyBody::new(pieces, record));
     *reply.status_mut() = status;
     if let Some(len) = content_length {
-        reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
+        reply
+            .headers_mut()
+            .insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
     reply
 }

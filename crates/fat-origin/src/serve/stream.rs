@@ -30,14 +30,21 @@ pub(super) struct GuardedStream<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> GuardedStream<T> {
     pub(super) fn new(inner: T, stall_timeout: Duration) -> Self {
-        Self { inner, read_ahead: Bytes::new(), stall_timeout, stalled: None }
+        Self {
+            inner,
+            read_ahead: Bytes::new(),
+            stall_timeout,
+            stalled: None,
+        }
     }
 
     /// Reads as far as the protocol needs to be told from the preface: one byte for HTTP/1.1.
     pub(super) async fn tell_protocol(&mut self) -> io::Result<Protocol> {
         let mut seen = BytesMut::with_capacity(HTTP2_PREFACE.len());
         let protocol = loop {
-            let known = HTTP2_PREFACE.get(..seen.len()).is_some_and(|preface| preface == seen);
+            let known = HTTP2_PREFACE
+                .get(..seen.len())
+                .is_some_and(|preface| preface == seen);
             if !known {
                 break Protocol::Http1;
             }
@@ -54,13 +61,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> GuardedStream<T> {
     }
 
     /// Passes a write's outcome on; starts, or looks at, the clock while the peer takes nothing.
-    fn guard<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn guard<R>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
         }
         let timeout = self.stall_timeout;
-        let clock = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        let clock = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match clock.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -69,7 +82,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> GuardedStream<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for GuardedStream<T> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.read_ahead.has_remaining() {
             let len = self.read_ahead.len().min(buffer.remaining());
             buffer.put_slice(&self.read_ahead.split_to(len));
@@ -80,7 +97,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for GuardedStream<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<T> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.guard(context, written)
     }

@@ -4,7 +4,10 @@
 
 use std::collections::HashMap;
 
-use compact_tokenizer::{AddedMatching, AddedToken, Algorithm, Merges, Normalise, PreTokenise, TokenKind, TokenSpec, TokenizerSpec, UnknownSymbol};
+use compact_tokenizer::{
+    AddedMatching, AddedToken, Algorithm, Merges, Normalise, PreTokenise, TokenKind, TokenSpec,
+    TokenizerSpec, UnknownSymbol,
+};
 
 use super::bytes_of_alphabet;
 use crate::Error;
@@ -28,7 +31,21 @@ const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 /// Further keys that name an id at which a model stops.
 const MORE_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 /// Texts of tokens that end a turn or a document, which llama.cpp stops at whatever the keys say.
-const END_TEXTS: [&str; 13] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>", "[EOT]", "[EOS]", "</s>"];
+const END_TEXTS: [&str; 13] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "</s>",
+];
 
 /// The chat template, where the file has one.
 ///
@@ -48,7 +65,14 @@ pub fn read(file: &GgufFile) -> Result<TokenizerSpec, Error> {
     let mut spec = match required(file, MODEL, file.string(MODEL)?)? {
         "gpt2" => byte_level(file, &vocabulary)?,
         "llama" => sentence_piece(file, &vocabulary)?,
-        other => return Err(Error::unsupported(file.path(), part(MODEL), other, "gpt2, llama")),
+        other => {
+            return Err(Error::unsupported(
+                file.path(),
+                part(MODEL),
+                other,
+                "gpt2, llama",
+            ));
+        }
     };
     spec.added_matching = AddedMatching::LongestFirst;
     spec.added = added(file, &vocabulary)?;
@@ -74,7 +98,10 @@ impl<'a> Vocabulary<'a> {
         let kinds = match file.array(TYPES)? {
             None => vec![TokenKind::Normal; texts.len()],
             Some(GgufArray::I32(codes)) if codes.len() == texts.len() => {
-                let kinds = codes.iter().enumerate().map(|(id, code)| kind(file, id, *code));
+                let kinds = codes
+                    .iter()
+                    .enumerate()
+                    .map(|(id, code)| kind(file, id, *code));
                 kinds.collect::<Result<_, _>>()?
             }
             Some(other) => {
@@ -87,15 +114,24 @@ impl<'a> Vocabulary<'a> {
 
     /// An id under a key, checked against the vocabulary.
     fn id(&self, file: &GgufFile, key: &str) -> Result<Option<u32>, Error> {
-        let Some(id) = file.unsigned(key)? else { return Ok(None) };
-        u32::try_from(id).ok().filter(|&id| (id as usize) < self.texts.len()).map(Some).ok_or_else(|| {
-            let expected = format!("a token id below {}", self.texts.len());
-            Error::malformed(file.path(), part(key), expected, id.to_string())
-        })
+        let Some(id) = file.unsigned(key)? else {
+            return Ok(None);
+        };
+        u32::try_from(id)
+            .ok()
+            .filter(|&id| (id as usize) < self.texts.len())
+            .map(Some)
+            .ok_or_else(|| {
+                let expected = format!("a token id below {}", self.texts.len());
+                Error::malformed(file.path(), part(key), expected, id.to_string())
+            })
     }
 
     fn entries(&self) -> impl Iterator<Item = (&'a str, TokenKind)> {
-        self.texts.iter().map(String::as_str).zip(self.kinds.iter().copied())
+        self.texts
+            .iter()
+            .map(String::as_str)
+            .zip(self.kinds.iter().copied())
     }
 }
 
@@ -110,7 +146,12 @@ fn kind(file: &GgufFile, id: usize, code: i32) -> Result<TokenKind, Error> {
         6 => Ok(TokenKind::Byte),
         other => {
             let part = format!("{} entry {id}", part(TYPES));
-            Err(Error::malformed(file.path(), part, "a type from 0 to 6", other.to_string()))
+            Err(Error::malformed(
+                file.path(),
+                part,
+                "a type from 0 to 6",
+                other.to_string(),
+            ))
         }
     }
 }
@@ -118,7 +159,10 @@ fn kind(file: &GgufFile, id: usize, code: i32) -> Result<TokenKind, Error> {
 /// Control, unknown and user-defined tokens are found in the text before anything else.
 fn added(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<Vec<AddedToken>, Error> {
     // llama.cpp strips white space after the markers of Phi-3, told by the model's name.
-    let name = file.string("general.name")?.unwrap_or_default().to_lowercase();
+    let name = file
+        .string("general.name")?
+        .unwrap_or_default()
+        .to_lowercase();
     let phi3 = name.contains("phi-3") || name.contains("phi3");
     Ok((0..)
         .zip(vocabulary.entries())
@@ -130,21 +174,33 @@ fn added(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<Vec<AddedToken>
                 _ => return None,
             };
             let rstrip = phi3 && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>");
-            Some(AddedToken { special, rstrip, ..AddedToken::plain(id) })
+            Some(AddedToken {
+                special,
+                rstrip,
+                ..AddedToken::plain(id)
+            })
         })
         .collect())
 }
 
 /// Every id that ends a text, `first` in front.
-fn ends(file: &GgufFile, vocabulary: &Vocabulary<'_>, first: Option<u32>) -> Result<Vec<u32>, Error> {
+fn ends(
+    file: &GgufFile,
+    vocabulary: &Vocabulary<'_>,
+    first: Option<u32>,
+) -> Result<Vec<u32>, Error> {
     let mut ids: Vec<u32> = first.into_iter().collect();
     for key in MORE_ENDS {
         ids.extend(vocabulary.id(file, key)?);
     }
-    ids.extend((0..).zip(vocabulary.entries()).filter_map(|(id, (text, kind))| {
-        let marker = matches!(kind, TokenKind::Control | TokenKind::UserDefined);
-        (marker && END_TEXTS.contains(&text)).then_some(id)
-    }));
+    ids.extend(
+        (0..)
+            .zip(vocabulary.entries())
+            .filter_map(|(id, (text, kind))| {
+                let marker = matches!(kind, TokenKind::Control | TokenKind::UserDefined);
+                (marker && END_TEXTS.contains(&text)).then_some(id)
+            }),
+    );
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(*id));
     Ok(ids)
@@ -184,17 +240,37 @@ fn listed_merges(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<Vec<[u3
         GgufArray::String(lines) => lines,
         other => return Err(wrong_array(file, MERGES, "strings", other)),
     };
-    let ids: HashMap<&str, u32> = (0..).zip(vocabulary.texts).map(|(id, text)| (text.as_str(), id)).collect();
+    let ids: HashMap<&str, u32> = (0..)
+        .zip(vocabulary.texts)
+        .map(|(id, text)| (text.as_str(), id))
+        .collect();
     let mut merges = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
         let part = || format!("{} entry {index}", part(MERGES));
         let first = line.chars().next().map_or(0, char::len_utf8);
-        let split = line.get(first..).and_then(|rest| rest.find(' ')).map(|space| first + space);
+        let split = line
+            .get(first..)
+            .and_then(|rest| rest.find(' '))
+            .map(|space| first + space);
         let pair = split.and_then(|space| Some((line.get(..space)?, line.get(space + 1..)?)));
         let Some((left, right)) = pair else {
-            return Err(Error::malformed(file.path(), part(), "two texts with a space between", format!("{line:?}")));
+            return Err(Error::malformed(
+                file.path(),
+                part(),
+                "two texts with a space between",
+                format!("{line:?}"),
+            ));
         };
-        let id = |text: &str| ids.get(text).copied().ok_or_else(|| Error::malformed(file.path(), part(), format!("`{text}` to be a token"), format!("{line:?}")));
+        let id = |text: &str| {
+            ids.get(text).copied().ok_or_else(|| {
+                Error::malformed(
+                    file.path(),
+                    part(),
+                    format!("`{text}` to be a token"),
+                    format!("{line:?}"),
+                )
+            })
+        };
         merges.push([id(left)?, id(right)?, id(&format!("{left}{right}"))?]);
     }
     Ok(merges)
@@ -210,15 +286,23 @@ impl PreTokeniser {
     fn named(name: &str) -> Option<Self> {
         let steps: &[PreTokenise] = match name {
             "gpt-2" | "phi-2" => &[PreTokenise::Gpt2],
-            "smollm" | "starcoder" | "refact" | "command-r" => &[PreTokenise::Digits, PreTokenise::Gpt2],
+            "smollm" | "starcoder" | "refact" | "command-r" => {
+                &[PreTokenise::Digits, PreTokenise::Gpt2]
+            }
             "llama3" | "llama-v3" | "llama-bpe" | "falcon3" => {
-                return Some(Self { steps: &[PreTokenise::Llama3], llama3: true });
+                return Some(Self {
+                    steps: &[PreTokenise::Llama3],
+                    llama3: true,
+                });
             }
             "qwen2" | "deepseek-r1-qwen" => &[PreTokenise::Qwen2],
             "gpt-4o" | "llama4" => &[PreTokenise::Gpt4o],
             _ => return None,
         };
-        Some(Self { steps, llama3: false })
+        Some(Self {
+            steps,
+            llama3: false,
+        })
     }
 }
 
@@ -238,7 +322,16 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<Tokeni
         spec.normalise.push(Normalise::Prepend);
     }
     spec.strip_leading_space = prefix;
-    spec.tokens = vocabulary.entries().map(|(text, kind)| if text.is_empty() { TokenSpec::hole() } else { TokenSpec::new(text, kind) }).collect();
+    spec.tokens = vocabulary
+        .entries()
+        .map(|(text, kind)| {
+            if text.is_empty() {
+                TokenSpec::hole()
+            } else {
+                TokenSpec::new(text, kind)
+            }
+        })
+        .collect();
     // What llama.cpp takes where the keys are absent.
     spec.add_bos = true;
     spec.bos_id = Some(vocabulary.id(file, BOS)?.unwrap_or(1));
@@ -253,10 +346,15 @@ fn part(key: &str) -> String {
 }
 
 fn required<T>(file: &GgufFile, key: &str, value: Option<T>) -> Result<T, Error> {
-    value.ok_or_else(|| Error::malformed(file.path(), part(key), "a tokenizer's value", "no such key"))
+    value.ok_or_else(|| {
+        Error::malformed(file.path(), part(key), "a tokenizer's value", "no such key")
+    })
 }
 
 fn wrong_array(file: &GgufFile, key: &str, expected: &str, found: &GgufArray) -> Error {
     let found = format!("{} {}", found.len(), found.element_type());
     Error::malformed(file.path(), part(key), expected, found)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,9 @@ mod pipeline;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use compact_tokenizer::{AddedToken, Algorithm, Merges, TokenKind, TokenSpec, TokenizerSpec, UnknownSymbol};
+use compact_tokenizer::{
+    AddedToken, Algorithm, Merges, TokenKind, TokenSpec, TokenizerSpec, UnknownSymbol,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -143,7 +145,12 @@ pub fn read_files(tokenizer: &Path, config: Option<&Path>) -> Result<TokenizerSp
         None => ConfigJson::default(),
         Some(path) => parse(path, &std::fs::read(path).map_err(Error::io(path, "read"))?)?,
     };
-    Reader { path: tokenizer, json, config }.spec()
+    Reader {
+        path: tokenizer,
+        json,
+        config,
+    }
+    .spec()
 }
 
 fn parse<'a, T: Deserialize<'a>>(path: &Path, text: &'a [u8]) -> Result<T, Error> {
@@ -186,18 +193,41 @@ impl Reader<'_> {
             spec.eos_ids.push(eos);
         }
         pipeline::check_added(self.path, &spec, added.values())?;
-        spec.added = added.values().map(|token| AddedToken { id: token.id, special: token.special, lstrip: token.lstrip, rstrip: token.rstrip, normalized: token.normalized, single_word: token.single_word }).collect();
+        spec.added = added
+            .values()
+            .map(|token| AddedToken {
+                id: token.id,
+                special: token.special,
+                lstrip: token.lstrip,
+                rstrip: token.rstrip,
+                normalized: token.normalized,
+                single_word: token.single_word,
+            })
+            .collect();
         Ok(spec)
     }
 
     /// Fields of the model that change its ids in ways the compact form does not have.
     fn check_model(&self) -> Result<(), Error> {
         let model = &self.json.model;
-        let refuse = |part: &str, found: &dyn std::fmt::Debug| Err(Error::unsupported(self.path, format!("model.{part}"), format!("{found:?}"), "none"));
+        let refuse = |part: &str, found: &dyn std::fmt::Debug| {
+            Err(Error::unsupported(
+                self.path,
+                format!("model.{part}"),
+                format!("{found:?}"),
+                "none",
+            ))
+        };
         if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
             return refuse("dropout", &dropout);
         }
-        let affixes = [("continuing_subword_prefix", &model.continuing_subword_prefix), ("end_of_word_suffix", &model.end_of_word_suffix)];
+        let affixes = [
+            (
+                "continuing_subword_prefix",
+                &model.continuing_subword_prefix,
+            ),
+            ("end_of_word_suffix", &model.end_of_word_suffix),
+        ];
         for (part, affix) in affixes {
             if let Some(text) = affix.as_ref().filter(|text| !text.is_empty()) {
                 return refuse(part, text);
@@ -217,43 +247,81 @@ impl Reader<'_> {
         for token in self.json.added_tokens.iter().cloned().chain(configured) {
             let part = || format!("added token {}", token.id);
             if token.content.is_empty() {
-                return Err(Error::malformed(self.path, part(), "a text", "an empty one"));
+                return Err(Error::malformed(
+                    self.path,
+                    part(),
+                    "a text",
+                    "an empty one",
+                ));
             }
             let ordinary = self.json.model.vocab.get(&token.content);
             if let Some(id) = ordinary.filter(|id| **id != token.id) {
                 let found = format!("`{}`, which the vocabulary has as {id}", token.content);
-                return Err(Error::malformed(self.path, part(), "the vocabulary's id", found));
+                return Err(Error::malformed(
+                    self.path,
+                    part(),
+                    "the vocabulary's id",
+                    found,
+                ));
             }
             let known = added.entry(token.id).or_insert_with(|| token.clone());
             if known.content != token.content {
                 let expected = format!("`{}` in both places", known.content);
-                return Err(Error::malformed(self.path, part(), expected, format!("`{}`", token.content)));
+                return Err(Error::malformed(
+                    self.path,
+                    part(),
+                    expected,
+                    format!("`{}`", token.content),
+                ));
             }
         }
         Ok(added)
     }
 
-    fn tokens(&self, algorithm: Algorithm, added: &BTreeMap<u32, AddedTokenJson>) -> Result<Vec<TokenSpec>, Error> {
+    fn tokens(
+        &self,
+        algorithm: Algorithm,
+        added: &BTreeMap<u32, AddedTokenJson>,
+    ) -> Result<Vec<TokenSpec>, Error> {
         let vocab = &self.json.model.vocab;
         let count = vocab.len() + added.len();
-        let largest = vocab.values().copied().chain(added.keys().copied()).max().unwrap_or(0);
+        let largest = vocab
+            .values()
+            .copied()
+            .chain(added.keys().copied())
+            .max()
+            .unwrap_or(0);
         if largest as usize > count.saturating_mul(2) + MOST_HOLES {
             let expected = format!("ids near the {count} tokens");
-            return Err(Error::malformed(self.path, "largest token id", expected, largest.to_string()));
+            return Err(Error::malformed(
+                self.path,
+                "largest token id",
+                expected,
+                largest.to_string(),
+            ));
         }
         let mut tokens = vec![TokenSpec::hole(); largest as usize + 1];
         for (text, &id) in vocab {
             let added = added.get(&id);
             let token = self.token(algorithm, text, id, added)?;
-            let Some(slot) = tokens.get_mut(id as usize) else { continue };
+            let Some(slot) = tokens.get_mut(id as usize) else {
+                continue;
+            };
             if slot.kind != TokenKind::Hole {
                 let part = format!("token id {id}");
-                return Err(Error::malformed(self.path, part, "one text", format!("another, `{text}`")));
+                return Err(Error::malformed(
+                    self.path,
+                    part,
+                    "one text",
+                    format!("another, `{text}`"),
+                ));
             }
             *slot = token;
         }
         for (&id, token) in added {
-            let Some(slot) = tokens.get_mut(id as usize) else { continue };
+            let Some(slot) = tokens.get_mut(id as usize) else {
+                continue;
+            };
             let kind = added_kind(token);
             if slot.kind == TokenKind::Hole {
                 *slot = TokenSpec::added_only(token.content.as_str(), kind);
@@ -262,13 +330,24 @@ impl Reader<'_> {
             } else {
                 let expected = format!("`{}`, the added token's text", token.content);
                 let found = String::from_utf8_lossy(&slot.text).into_owned();
-                return Err(Error::malformed(self.path, format!("token id {id}"), expected, found));
+                return Err(Error::malformed(
+                    self.path,
+                    format!("token id {id}"),
+                    expected,
+                    found,
+                ));
             }
         }
         Ok(tokens)
     }
 
-    fn token(&self, algorithm: Algorithm, text: &str, id: u32, added: Option<&AddedTokenJson>) -> Result<TokenSpec, Error> {
+    fn token(
+        &self,
+        algorithm: Algorithm,
+        text: &str,
+        id: u32,
+        added: Option<&AddedTokenJson>,
+    ) -> Result<TokenSpec, Error> {
         if text.is_empty() {
             let part = format!("token id {id}");
             return Err(Error::malformed(self.path, part, "a text", "an empty one"));
@@ -279,7 +358,9 @@ impl Reader<'_> {
                 // No word is ever spelt with it: only as an added token can it be found.
                 None => TokenSpec::added_only(text, TokenKind::Normal),
             },
-            Algorithm::SentencePiece if added.is_none() && is_byte_token(text) => TokenSpec::new(text, TokenKind::Byte),
+            Algorithm::SentencePiece if added.is_none() && is_byte_token(text) => {
+                TokenSpec::new(text, TokenKind::Byte)
+            }
             Algorithm::SentencePiece => TokenSpec::new(text, TokenKind::Normal),
         })
     }
@@ -293,10 +374,13 @@ impl Reader<'_> {
             let part = || format!("merge {index}");
             let (left, right) = match merge {
                 MergeJson::Pair([left, right]) => (left.as_str(), right.as_str()),
-                MergeJson::Line(line) => line.split_once(' ').filter(|(_, right)| !right.contains(' ')).ok_or_else(|| {
-                    let expected = "two texts with one space between";
-                    Error::malformed(self.path, part(), expected, format!("{line:?}"))
-                })?,
+                MergeJson::Line(line) => line
+                    .split_once(' ')
+                    .filter(|(_, right)| !right.contains(' '))
+                    .ok_or_else(|| {
+                        let expected = "two texts with one space between";
+                        Error::malformed(self.path, part(), expected, format!("{line:?}"))
+                    })?,
             };
             let id = |text: &str| {
                 model.vocab.get(text).copied().ok_or_else(|| {
@@ -316,15 +400,32 @@ impl Reader<'_> {
     }
 
     /// The id of a token that a configuration names.
-    fn id(&self, text: Option<&str>, added: &BTreeMap<u32, AddedTokenJson>) -> Result<Option<u32>, Error> {
+    fn id(
+        &self,
+        text: Option<&str>,
+        added: &BTreeMap<u32, AddedTokenJson>,
+    ) -> Result<Option<u32>, Error> {
         let Some(text) = text else { return Ok(None) };
-        added.values().find(|token| token.content == text).map(|token| token.id).or_else(|| self.json.model.vocab.get(text).copied()).map(Some).ok_or_else(|| {
-            let part = format!("special token `{text}`");
-            Error::malformed(self.path, part, "a token of that text", "none")
-        })
+        added
+            .values()
+            .find(|token| token.content == text)
+            .map(|token| token.id)
+            .or_else(|| self.json.model.vocab.get(text).copied())
+            .map(Some)
+            .ok_or_else(|| {
+                let part = format!("special token `{text}`");
+                Error::malformed(self.path, part, "a token of that text", "none")
+            })
     }
 }
 
 fn added_kind(token: &AddedTokenJson) -> TokenKind {
-    if token.special { TokenKind::Control } else { TokenKind::UserDefined }
+    if token.special {
+        TokenKind::Control
+    } else {
+        TokenKind::UserDefined
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,20 @@
-//! Integration tests of `fat-origin`.
+//! Integration tests of `fat-origin`: packing, what is refused, verification, the server on real
+//! sockets, the command line.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test stops at the first surprise"
+)]
+
+mod command_line;
+mod gguf_source;
+mod huggingface_source;
+mod pack_gguf;
+mod pack_huggingface;
+mod packed;
+mod refused;
+mod serve;
+mod serve_protocols;
+mod verify;

@@ -16,7 +16,12 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(path: &'a Path, reader: BufReader<&'a File>, len_bytes: u64) -> Self {
-        Self { path, reader, position: 0, len_bytes }
+        Self {
+            path,
+            reader,
+            position: 0,
+            len_bytes,
+        }
     }
 
     pub(super) fn path(&self) -> &'a Path {
@@ -37,13 +42,20 @@ impl<'a> Cursor<'a> {
         if wanted > self.left() {
             return Err(self.truncated(part, wanted));
         }
-        self.reader.read_exact(buffer).map_err(Error::io(self.path, "read"))?;
+        self.reader
+            .read_exact(buffer)
+            .map_err(Error::io(self.path, "read"))?;
         self.position += wanted;
         Ok(())
     }
 
     fn truncated(&self, part: &str, wanted: u64) -> Error {
-        Error::malformed(self.path, format!("{part} at byte {}", self.position), format!("{wanted} bytes"), format!("{} before the file's end (truncated?)", self.left()))
+        Error::malformed(
+            self.path,
+            format!("{part} at byte {}", self.position),
+            format!("{wanted} bytes"),
+            format!("{} before the file's end (truncated?)", self.left()),
+        )
     }
 
     pub(super) fn array<const N: usize>(&mut self, part: &str) -> Result<[u8; N], Error> {
@@ -66,7 +78,15 @@ impl<'a> Cursor<'a> {
         let count = self.u64(part)?;
         let room = self.left() / least_bytes.max(1);
         if count > room {
-            return Err(Error::malformed(self.path, format!("{part} at byte {at}"), format!("at most {room}, which is what fits in the {} bytes left", self.left()), count.to_string()));
+            return Err(Error::malformed(
+                self.path,
+                format!("{part} at byte {at}"),
+                format!(
+                    "at most {room}, which is what fits in the {} bytes left",
+                    self.left()
+                ),
+                count.to_string(),
+            ));
         }
         Ok(count)
     }
@@ -86,6 +106,16 @@ impl<'a> Cursor<'a> {
         let at = self.position;
         let len = self.count(part, 1)?;
         let bytes = self.bytes(part, len)?;
-        String::from_utf8(bytes).map_err(|error| Error::malformed(self.path, format!("{part} at byte {at}"), "UTF-8", format!("an invalid byte after {} valid ones", error.utf8_error().valid_up_to())))
+        String::from_utf8(bytes).map_err(|error| {
+            Error::malformed(
+                self.path,
+                format!("{part} at byte {at}"),
+                "UTF-8",
+                format!(
+                    "an invalid byte after {} valid ones",
+                    error.utf8_error().valid_up_to()
+                ),
+            )
+        })
     }
 }

@@ -154,7 +154,12 @@ pub(super) fn read(cursor: &mut Cursor<'_>, key: &str) -> Result<GgufValue, Erro
         12 => GgufValue::F64(f64::from_le_bytes(cursor.array(&part)?)),
         other => {
             let expected = "a value type from 0 to 12";
-            return Err(Error::malformed(cursor.path(), part, expected, other.to_string()));
+            return Err(Error::malformed(
+                cursor.path(),
+                part,
+                expected,
+                other.to_string(),
+            ));
         }
     })
 }
@@ -163,7 +168,12 @@ fn boolean(cursor: &Cursor<'_>, part: &str, byte: u8) -> Result<bool, Error> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(Error::malformed(cursor.path(), part, "a bool, 0 or 1", other.to_string())),
+        other => Err(Error::malformed(
+            cursor.path(),
+            part,
+            "a bool, 0 or 1",
+            other.to_string(),
+        )),
     }
 }
 
@@ -179,7 +189,10 @@ fn array(cursor: &mut Cursor<'_>, part: &str) -> Result<GgufArray, Error> {
         6 => GgufArray::F32(numbers(cursor, part, f32::from_le_bytes)?),
         7 => {
             let bytes = numbers(cursor, part, u8::from_le_bytes)?;
-            let all: Result<_, _> = bytes.into_iter().map(|byte| boolean(cursor, part, byte)).collect();
+            let all: Result<_, _> = bytes
+                .into_iter()
+                .map(|byte| boolean(cursor, part, byte))
+                .collect();
             GgufArray::Bool(all?)
         }
         8 => {
@@ -196,12 +209,21 @@ fn array(cursor: &mut Cursor<'_>, part: &str) -> Result<GgufArray, Error> {
         12 => GgufArray::F64(numbers(cursor, part, f64::from_le_bytes)?),
         other => {
             let expected = "an array element type from 0 to 8 or 10 to 12";
-            return Err(Error::malformed(cursor.path(), part, expected, other.to_string()));
+            return Err(Error::malformed(
+                cursor.path(),
+                part,
+                expected,
+                other.to_string(),
+            ));
         }
     })
 }
 
-fn numbers<T, const N: usize>(cursor: &mut Cursor<'_>, part: &str, from_bytes: fn([u8; N]) -> T) -> Result<Vec<T>, Error> {
+fn numbers<T, const N: usize>(
+    cursor: &mut Cursor<'_>,
+    part: &str,
+    from_bytes: fn([u8; N]) -> T,
+) -> Result<Vec<T>, Error> {
     let count = cursor.count(&format!("array length of {part}"), N as u64)?;
     // The count was compared with the bytes left, so the product is within the file's length.
     let bytes = cursor.bytes(part, count * N as u64)?;

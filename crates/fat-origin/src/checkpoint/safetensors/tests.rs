@@ -46,11 +46,21 @@ fn a_good_header_lists_tensors_by_range() {
 
 #[test]
 fn each_rule_refuses_by_name() {
-    let one = |offsets: &str| format!(r#"{{"w":{{"dtype":"F32","shape":[2],"data_offsets":{offsets}}}}}"#);
+    let one = |offsets: &str| {
+        format!(r#"{{"w":{{"dtype":"F32","shape":[2],"data_offsets":{offsets}}}}}"#)
+    };
     rejects(&one("[0,8]"), 7, &["tensor `w`", "7 data bytes", "0..8"]);
     rejects(&one("[8,0]"), 8, &["tensor `w`", "8..0"]);
-    rejects(&one("[0,4]"), 4, &["tensor `w`", "8 bytes", "found 4 bytes"]);
-    rejects(&one("[4,12]"), 12, &["tensor `w`", "leaves a hole after the header"]);
+    rejects(
+        &one("[0,4]"),
+        4,
+        &["tensor `w`", "8 bytes", "found 4 bytes"],
+    );
+    rejects(
+        &one("[4,12]"),
+        12,
+        &["tensor `w`", "leaves a hole after the header"],
+    );
     rejects(&one("[0,8]"), 9, &["file length"]);
     rejects(&one("[0,-8]"), 8, &["header"]);
     rejects(&one("[0,8,9]"), 9, &["header"]);
@@ -81,12 +91,18 @@ fn every_prefix_of_a_good_file_is_an_error() {
     bytes.extend([1; 8]);
     assert!(read_bytes(&bytes).is_ok());
     for len in 0..bytes.len() {
-        assert!(read_bytes(&bytes[..len]).is_err(), "{len} bytes were accepted");
+        assert!(
+            read_bytes(&bytes[..len]).is_err(),
+            "{len} bytes were accepted"
+        );
     }
 }
 
 #[test]
 fn a_header_longer_than_the_file_is_not_allocated() {
     let error = read_bytes(&[255; 16]).unwrap_err();
-    assert!(error.contains("header length") && error.contains("18446744073709551615"), "{error}");
+    assert!(
+        error.contains("header length") && error.contains("18446744073709551615"),
+        "{error}"
+    );
 }

@@ -12,7 +12,30 @@ use super::{AddedTokenJson, TokenizerJson};
 use crate::Error;
 
 /// Patterns as checkpoints spell them.
-const PATTERNS: [(&str, PreTokenise); 7] = [(r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", PreTokenise::Gpt2), (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", PreTokenise::Gpt2), (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", PreTokenise::Llama3), (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", PreTokenise::Qwen2), (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+", PreTokenise::Gpt4o), (r"\p{N}", PreTokenise::Digits), (r"\p{N}+", PreTokenise::DigitRuns)];
+const PATTERNS: [(&str, PreTokenise); 7] = [
+    (
+        r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        PreTokenise::Gpt2,
+    ),
+    (
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        PreTokenise::Gpt2,
+    ),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        PreTokenise::Llama3,
+    ),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        PreTokenise::Qwen2,
+    ),
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        PreTokenise::Gpt4o,
+    ),
+    (r"\p{N}", PreTokenise::Digits),
+    (r"\p{N}+", PreTokenise::DigitRuns),
+];
 
 /// Reads the pipeline into an otherwise empty description; `bos_id`, `eos_ids` and what is added
 /// come from the post-processor.
@@ -23,7 +46,12 @@ pub(super) fn read(path: &Path, json: &TokenizerJson) -> Result<TokenizerSpec, E
         (true, false) => Algorithm::ByteLevel,
         (false, true) => Algorithm::SentencePiece,
         (true, true) => {
-            return Err(Error::unsupported(path, "model.byte_fallback", "true", "false with ByteLevel"));
+            return Err(Error::unsupported(
+                path,
+                "model.byte_fallback",
+                "true",
+                "false with ByteLevel",
+            ));
         }
         (false, false) => {
             let supported = "BPE with a ByteLevel pre_tokenizer, or with byte_fallback";
@@ -46,22 +74,49 @@ pub(super) fn read(path: &Path, json: &TokenizerJson) -> Result<TokenizerSpec, E
 }
 
 /// Added tokens that are looked for in normalised text must be the same before and after it.
-pub(super) fn check_added<'a>(path: &Path, spec: &TokenizerSpec, mut added: impl Iterator<Item = &'a AddedTokenJson>) -> Result<(), Error> {
-    let prepends = spec.normalise.iter().any(|step| matches!(step, Normalise::Prepend | Normalise::PrependMissing | Normalise::PrependFirst));
+pub(super) fn check_added<'a>(
+    path: &Path,
+    spec: &TokenizerSpec,
+    mut added: impl Iterator<Item = &'a AddedTokenJson>,
+) -> Result<(), Error> {
+    let prepends = spec.normalise.iter().any(|step| {
+        matches!(
+            step,
+            Normalise::Prepend | Normalise::PrependMissing | Normalise::PrependFirst
+        )
+    });
     let escapes = spec.normalise.contains(&Normalise::EscapeSpaces);
-    let composes = spec.normalise.iter().any(|step| matches!(step, Normalise::Nfc | Normalise::Nfkc));
-    let changed = added.find(|token| token.normalized && (prepends || escapes && token.content.contains(' ') || composes && !token.content.is_ascii()));
+    let composes = spec
+        .normalise
+        .iter()
+        .any(|step| matches!(step, Normalise::Nfc | Normalise::Nfkc));
+    let changed = added.find(|token| {
+        token.normalized
+            && (prepends
+                || escapes && token.content.contains(' ')
+                || composes && !token.content.is_ascii())
+    });
     match changed {
         None => Ok(()),
-        Some(token) => Err(Error::unsupported(path, format!("added token {}", token.id), format!("normalized `{}`", token.content), "normalized tokens that the normalizer leaves as they are")),
+        Some(token) => Err(Error::unsupported(
+            path,
+            format!("added token {}", token.id),
+            format!("normalized `{}`", token.content),
+            "normalized tokens that the normalizer leaves as they are",
+        )),
     }
 }
 
 /// A part, or the parts of a sequence, at any depth.
 fn parts<'a>(value: Option<&'a Value>, list: &str) -> Vec<&'a Value> {
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Vec::new() };
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return Vec::new();
+    };
     match value.get(list).and_then(Value::as_array) {
-        Some(inner) if kind(value) == "Sequence" => inner.iter().flat_map(|part| parts(Some(part), list)).collect(),
+        Some(inner) if kind(value) == "Sequence" => inner
+            .iter()
+            .flat_map(|part| parts(Some(part), list))
+            .collect(),
         _ => vec![value],
     }
 }
@@ -113,7 +168,11 @@ fn pre_tokeniser(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result<
         }
         "Digits" => {
             let single = flag(part, "individual_digits", false);
-            let step = if single { PreTokenise::Digits } else { PreTokenise::DigitRuns };
+            let step = if single {
+                PreTokenise::Digits
+            } else {
+                PreTokenise::DigitRuns
+            };
             spec.pre_tokenise.push(step);
             return Ok(());
         }
@@ -122,7 +181,9 @@ fn pre_tokeniser(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result<
             // the digit ones, whose gaps are words too only if isolated.
             let isolated = text(part, "behavior") == "Isolated" && !flag(part, "invert", false);
             let removed = text(part, "behavior") == "Removed" && flag(part, "invert", false);
-            let known = pattern(part, "Regex").and_then(|regex| PATTERNS.iter().find(|(known, _)| *known == regex)).map(|(_, step)| *step);
+            let known = pattern(part, "Regex")
+                .and_then(|regex| PATTERNS.iter().find(|(known, _)| *known == regex))
+                .map(|(_, step)| *step);
             let digits = [Some(PreTokenise::Digits), Some(PreTokenise::DigitRuns)].contains(&known);
             if let Some(step) = known.filter(|_| isolated || removed && !digits) {
                 spec.pre_tokenise.push(step);
@@ -145,11 +206,21 @@ fn pre_tokeniser(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result<
 }
 
 fn metaspace(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result<(), Error> {
-    let step = match (text(part, "prepend_scheme"), flag(part, "add_prefix_space", true)) {
+    let step = match (
+        text(part, "prepend_scheme"),
+        flag(part, "add_prefix_space", true),
+    ) {
         ("always", _) | ("", true) => Some(Normalise::PrependMissing),
         ("first", _) => Some(Normalise::PrependFirst),
         ("never", _) | ("", false) => None,
-        _ => return Err(refused(path, "pre_tokenizer", part, "always, first or never")),
+        _ => {
+            return Err(refused(
+                path,
+                "pre_tokenizer",
+                part,
+                "always, first or never",
+            ));
+        }
     };
     spec.normalise.push(Normalise::EscapeSpaces);
     spec.normalise.extend(step);
@@ -163,14 +234,29 @@ fn post_processor(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result
     match kind(part) {
         "ByteLevel" => Ok(()),
         "TemplateProcessing" => template(path, part, spec),
-        _ => Err(refused(path, "post_processor", part, "ByteLevel, TemplateProcessing")),
+        _ => Err(refused(
+            path,
+            "post_processor",
+            part,
+            "ByteLevel, TemplateProcessing",
+        )),
     }
 }
 
 /// A template of the form `[begin] text [end]`.
 fn template(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result<(), Error> {
-    let refuse = || refused(path, "post_processor", part, "at most one special token on each side of the text");
-    let single = part.get("single").and_then(Value::as_array).ok_or_else(refuse)?;
+    let refuse = || {
+        refused(
+            path,
+            "post_processor",
+            part,
+            "at most one special token on each side of the text",
+        )
+    };
+    let single = part
+        .get("single")
+        .and_then(Value::as_array)
+        .ok_or_else(refuse)?;
     let mut text_seen = false;
     for piece in single {
         if piece.get("Sequence").is_some() {
@@ -180,13 +266,26 @@ fn template(path: &Path, part: &Value, spec: &mut TokenizerSpec) -> Result<(), E
             text_seen = true;
             continue;
         }
-        let name = piece.get("SpecialToken").map(|token| text(token, "id")).ok_or_else(refuse)?;
-        let ids = part.get("special_tokens").and_then(|all| all.get(name)).and_then(|token| token.get("ids"));
+        let name = piece
+            .get("SpecialToken")
+            .map(|token| text(token, "id"))
+            .ok_or_else(refuse)?;
+        let ids = part
+            .get("special_tokens")
+            .and_then(|all| all.get(name))
+            .and_then(|token| token.get("ids"));
         let id = match ids.and_then(Value::as_array).map(Vec::as_slice) {
-            Some([id]) => id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(refuse)?,
+            Some([id]) => id
+                .as_u64()
+                .and_then(|id| u32::try_from(id).ok())
+                .ok_or_else(refuse)?,
             _ => return Err(refuse()),
         };
-        let taken = if text_seen { spec.add_eos } else { spec.add_bos };
+        let taken = if text_seen {
+            spec.add_eos
+        } else {
+            spec.add_bos
+        };
         if taken {
             return Err(refuse());
         }
@@ -205,15 +304,20 @@ fn decoder(path: &Path, value: Option<&Value>, spec: &mut TokenizerSpec) -> Resu
     let all = parts(value, "decoders");
     let supported = match spec.algorithm {
         Algorithm::ByteLevel => "ByteLevel",
-        Algorithm::SentencePiece => "Replace of U+2581 with a space, ByteFallback, Fuse, Strip of one leading space, Metaspace",
+        Algorithm::SentencePiece => {
+            "Replace of U+2581 with a space, ByteFallback, Fuse, Strip of one leading space, Metaspace"
+        }
     };
     for part in &all {
         let unescapes = pattern(part, "String") == Some(METASPACE) && text(part, "content") == " ";
         let number = |field: &str| part.get(field).and_then(Value::as_u64).unwrap_or(0);
         match (spec.algorithm, kind(part)) {
-            (Algorithm::ByteLevel, "ByteLevel") | (Algorithm::SentencePiece, "ByteFallback" | "Fuse") => {}
+            (Algorithm::ByteLevel, "ByteLevel")
+            | (Algorithm::SentencePiece, "ByteFallback" | "Fuse") => {}
             (Algorithm::SentencePiece, "Replace") if unescapes => {}
-            (Algorithm::SentencePiece, "Strip") if text(part, "content") == " " && number("stop") == 0 && number("start") <= 1 => {
+            (Algorithm::SentencePiece, "Strip")
+                if text(part, "content") == " " && number("stop") == 0 && number("start") <= 1 =>
+            {
                 spec.strip_leading_space = number("start") == 1;
             }
             (Algorithm::SentencePiece, "Metaspace") if text(part, "replacement") == METASPACE => {

@@ -31,7 +31,7 @@ pub(crate) struct Origin {
 impl Origin {
     /// Serves `dir`; the log lies beside the folder, so it is never served itself.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
-        let log = dir.with_extension("access.jsonl");
+        let log = repository::beside(dir, ".access.jsonl");
         if log.exists() {
             std::fs::remove_file(&log)?;
         }

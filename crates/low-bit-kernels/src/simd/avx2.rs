@@ -157,6 +157,22 @@ macro_rules! implement {
                 unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(bits)) }
             }
             #[inline(always)]
+            unsafe fn field(a: __m256i, from: i32, mask: i32) -> __m256i {
+                // SAFETY: the trait's duties.
+                unsafe {
+                    let shifted = _mm256_srl_epi32(a, _mm_cvtsi32_si128(from));
+                    _mm256_and_si256(shifted, _mm256_set1_epi32(mask))
+                }
+            }
+            #[inline(always)]
+            unsafe fn signed_byte(a: __m256i, index: i32) -> __m256i {
+                // SAFETY: the trait's duties.
+                unsafe {
+                    let top = _mm256_sll_epi32(a, _mm_cvtsi32_si128(24 - 8 * index));
+                    _mm256_srai_epi32::<24>(top)
+                }
+            }
+            #[inline(always)]
             unsafe fn spread_bits(a: __m256i, first: usize) -> __m256i {
                 // SAFETY: the trait's duties.
                 unsafe {

@@ -123,6 +123,22 @@ unsafe impl Vector for Avx512 {
         unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(bits)) }
     }
     #[inline(always)]
+    unsafe fn field(a: __m512i, from: i32, mask: i32) -> __m512i {
+        // SAFETY: the trait's duties.
+        unsafe {
+            let shifted = _mm512_srl_epi32(a, _mm_cvtsi32_si128(from));
+            _mm512_and_si512(shifted, _mm512_set1_epi32(mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn signed_byte(a: __m512i, index: i32) -> __m512i {
+        // SAFETY: the trait's duties.
+        unsafe {
+            let top = _mm512_sll_epi32(a, _mm_cvtsi32_si128(24 - 8 * index));
+            _mm512_srai_epi32::<24>(top)
+        }
+    }
+    #[inline(always)]
     unsafe fn spread_bits(a: __m512i, first: usize) -> __m512i {
         // SAFETY: the trait's duties.
         unsafe {

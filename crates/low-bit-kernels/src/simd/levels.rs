@@ -7,11 +7,12 @@
     reason = "reads blocks of many rows through one pointer and a stride"
 )]
 
+use super::scales::ScaleFormat;
 use super::vector::Vector;
 use crate::block::{BlockFormat, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
 
 /// A block format whose levels can be loaded a group at a time.
-pub(crate) trait VectorFormat: BlockFormat {
+pub(crate) trait VectorFormat: ScaleFormat {
     /// The levels of `group` of the rows at `row`, `row + stride`, ..., one row per lane: values
     /// 0..16 and, if groups have 32, 16..32 (else the second is meaningless).
     ///

@@ -77,7 +77,8 @@ pub(crate) unsafe fn rows<F: VectorFormat, V: Vector>(
                 && scales.len() == activations.groups * V::ROWS
                 && minima.len() == scales.len()
         );
-        unpack_scales::<F, V>(&tile, scales, minima);
+        // SAFETY: the CPU has `V`; the lengths have just been checked.
+        unsafe { unpack_scales::<F, V>(&tile, scales, minima) };
         let scales = Scales { scales, minima };
         // SAFETY: the CPU has `V`; the tile is whole, and the scratch was sized for it above.
         unsafe {
@@ -108,47 +109,28 @@ struct Scales<'a> {
     minima: &'a [f32],
 }
 
+/// Scales and minima of a tile.
+///
+/// # Safety
+/// The CPU has `V`; the tile has `ROWS` whole rows and the slices room for `[groups, ROWS]`.
 #[inline(always)]
-fn unpack_scales<F: VectorFormat, V: Vector>(
+unsafe fn unpack_scales<F: VectorFormat, V: Vector>(
     tile: &Tile<'_>,
     scales: &mut [f32],
     minima: &mut [f32],
 ) {
-    if F::VALUES == 32 {
-        let groups = scales
-            .chunks_exact_mut(V::ROWS)
-            .zip(minima.chunks_exact_mut(V::ROWS));
-        for (group, (scales, minima)) in groups.enumerate() {
-            // SAFETY: the caller has `V`. Each row has a block here, which begins with an f16 scale
-            // and an f16 minimum (or two bytes of something else); both slices hold `ROWS` floats.
-            unsafe {
-                let pairs = V::gather_4(tile.rows.as_ptr().add(group * F::BYTES), tile.row_bytes);
-                V::store(V::widen_low_half(pairs), scales.as_mut_ptr());
-                if F::HAS_MINIMA {
-                    V::store(V::widen_high_half(pairs), minima.as_mut_ptr());
-                }
-            }
-        }
-        return;
-    }
-    let per_block = F::VALUES / F::GROUP;
-    let (mut block_scales, mut block_minima) = ([0.0; 16], [0.0; 16]);
-    for (r, row) in tile.rows.chunks_exact(tile.row_bytes).enumerate() {
-        for (b, block) in row.chunks_exact(F::BYTES).enumerate() {
-            F::unpack_scales(
-                block,
-                &mut block_scales[..per_block],
-                &mut block_minima[..per_block],
+    let per_block = F::VALUES / F::GROUP * V::ROWS;
+    for block in 0..tile.row_bytes / F::BYTES {
+        // SAFETY: the caller's duty.
+        unsafe {
+            let scales = scales.as_mut_ptr().add(block * per_block);
+            let minima = minima.as_mut_ptr().add(block * per_block);
+            F::unpack::<V>(
+                tile.rows.as_ptr().add(block * F::BYTES),
+                tile.row_bytes,
+                scales,
+                minima,
             );
-            let at = b * per_block * V::ROWS + r;
-            for (group, scale) in block_scales[..per_block].iter().enumerate() {
-                scales[at + group * V::ROWS] = *scale;
-            }
-            if F::HAS_MINIMA {
-                for (group, minimum) in block_minima[..per_block].iter().enumerate() {
-                    minima[at + group * V::ROWS] = *minimum;
-                }
-            }
         }
     }
 }

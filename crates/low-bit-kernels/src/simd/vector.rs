@@ -52,6 +52,10 @@ pub(crate) unsafe trait Vector {
     unsafe fn shift_right(a: Self::Int, bits: i32) -> Self::Int;
     /// 16-bit elements shifted left; bits cross from byte to byte.
     unsafe fn shift_left(a: Self::Int, bits: i32) -> Self::Int;
+    /// 32-bit elements shifted right, and `mask`.
+    unsafe fn field(a: Self::Int, from: i32, mask: i32) -> Self::Int;
+    /// Byte `index` of each element, with its sign.
+    unsafe fn signed_byte(a: Self::Int, index: i32) -> Self::Int;
     /// In each lane, byte `j` becomes 16 where bit `j` of the two bytes from `first` on is set.
     unsafe fn spread_bits(a: Self::Int, first: usize) -> Self::Int;
     /// Element `4 * l + i` is the sum of lane `l` of `z[i]`.

@@ -273,7 +273,7 @@ fn print_verify(report: &VerifyReport) -> anyhow::Result<()> {
     let (payloads, bytes, trees) = (report.payloads, report.bytes, report.trees);
     writeln!(
         out,
-        "{verdict}: {payloads} payloads of {bytes} bytes digested, {trees} row trees rebuilt"
+        "{verdict}: {bytes} bytes in payloads: {payloads}, row trees: {trees}"
     )?;
     Ok(())
 }

@@ -24,7 +24,13 @@ fn tables(longest: u32, merges: impl FnOnce(&[TokenSpec]) -> Merges) -> Tables {
 
 /// Every split of every token, in an order that a seed decides.
 fn listed(tokens: &[TokenSpec], seed: u64) -> Merges {
-    let find = |text: &[u8]| (0_u32..).zip(tokens).find(|(_, token)| token.text == text).unwrap().0;
+    let find = |text: &[u8]| {
+        (0_u32..)
+            .zip(tokens)
+            .find(|(_, token)| token.text == text)
+            .unwrap()
+            .0
+    };
     let mut merges = Vec::new();
     for (id, token) in (0_u32..).zip(tokens) {
         for cut in 1..token.text.len() {

@@ -1,5 +1,7 @@
 //! Each pattern against the regular expression it stands for, matched by a regular-expression crate.
 
+use std::sync::LazyLock;
+
 use fancy_regex::Regex;
 use proptest::prelude::*;
 
@@ -32,14 +34,15 @@ fn words(steps: &[PreTokenise], text: &str) -> Vec<String> {
 }
 
 fn check_against_regex(text: &str) {
-    for (step, spelled) in SPELLED {
-        let regex = Regex::new(spelled).unwrap();
+    static REGEXES: LazyLock<[(PreTokenise, Regex); 4]> =
+        LazyLock::new(|| SPELLED.map(|(step, spelled)| (step, Regex::new(spelled).unwrap())));
+    for (step, regex) in REGEXES.iter() {
         let expected: Vec<&str> = regex
             .find_iter(text)
             .map(|found| found.unwrap().as_str())
             .collect();
         assert_eq!(expected.concat(), text, "the pattern leaves nothing out");
-        assert_eq!(words(&[step], text), expected, "{step:?} on {text:?}");
+        assert_eq!(words(&[*step], text), expected, "{step:?} on {text:?}");
     }
 }
 
@@ -83,7 +86,6 @@ proptest! {
 }
 
 fn agreed(character: char) -> bool {
-    use std::sync::LazyLock;
     static CLASSES: LazyLock<[(u16, Regex); 3]> = LazyLock::new(|| {
         [
             (super::LETTER, Regex::new(r"\p{L}").unwrap()),

@@ -174,13 +174,23 @@ fn sentence_piece(
         .filter(|text| text.contains(['é', '中', '😀', 'x']))
         .cloned()
         .collect();
-    for byte in 0..=255_u8 {
-        let id = vocab.len();
-        vocab.insert(format!("<0x{byte:02X}>"), json!(id));
-    }
-    let id = vocab.len();
-    vocab.insert("<unk>".to_owned(), json!(id));
-    lost.iter().for_each(|text| drop(vocab.shift_remove(text)));
+    vocab.retain(|text, _| !lost.contains(text));
+    let mut kept: Vec<(u64, String)> = vocab
+        .iter()
+        .map(|(text, id)| (id.as_u64().unwrap(), text.clone()))
+        .collect();
+    kept.sort_unstable();
+    let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
+    let texts = kept
+        .into_iter()
+        .map(|(_, text)| text)
+        .chain(bytes)
+        .chain(["<unk>".to_owned()]);
+    *vocab = texts
+        .enumerate()
+        .map(|(id, text)| (text, json!(id)))
+        .collect();
+    let id = vocab.len() - 1;
     json["model"]["merges"]
         .as_array_mut()
         .unwrap()
@@ -197,7 +207,6 @@ fn sentence_piece(
         "id": id, "content": "<unk>", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
         "normalized": false,
     }]);
-    // Ids of the lost tokens stay holes.
     let mut next = id;
     for (content, special) in [
         ("<s>", true),

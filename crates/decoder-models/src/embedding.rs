@@ -26,11 +26,12 @@ pub fn embed_rows<R: AsRef<[u8]>>(
             found: "none".to_owned(),
         });
     }
+    let weight_type = weight_type(dtype, "embedding row")?;
     let expected = dtype.row_bytes(width as u64).unwrap_or(0);
     let mut hidden = vec![0.0; rows.len() * width];
     for (index, (row, values)) in rows.iter().zip(hidden.chunks_exact_mut(width)).enumerate() {
         let bytes = row.as_ref();
-        low_bit_kernels::dequantise_row(weight_type(dtype), bytes, values).map_err(|source| {
+        low_bit_kernels::dequantise_row(weight_type, bytes, values).map_err(|source| {
             Error::RowBytes {
                 row: index,
                 dtype: dtype.name(),

@@ -78,6 +78,15 @@ pub enum Error {
         found: u64,
     },
 
+    /// A tensor is stored in a type that the kernels don't have.
+    #[error("tensor `{tensor}` is stored as {dtype}, for which there is no kernel")]
+    TensorDtype {
+        /// Hugging Face tensor name.
+        tensor: String,
+        /// Name of the stored type.
+        dtype: &'static str,
+    },
+
     /// The caller's weight source failed.
     #[error("tensor `{tensor}` could not be read")]
     Source {

@@ -32,6 +32,7 @@ mod config;
 mod decoder;
 mod embedding;
 mod error;
+mod exponential;
 mod gemma3;
 mod kv_cache;
 mod layer;

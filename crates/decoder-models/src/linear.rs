@@ -270,7 +270,7 @@ fn matrix(
     cols: usize,
     range: Range<usize>,
 ) -> Result<WeightMatrix, Error> {
-    let weight_type = weight_type(stored.dtype);
+    let weight_type = weight_type(stored.dtype, name)?;
     // Where rows aren't whole blocks the kernel is given all bytes and names the fault.
     let bytes = match weight_type.row_bytes(cols) {
         Some(row_bytes) => stored

@@ -5,6 +5,7 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result as CandleResult, Shape, 
 
 use crate::Error;
 use crate::config::{Activation, DecoderConfig};
+use crate::exponential::exp;
 use crate::linear::{Bias, Linear};
 use crate::slices::{contiguous_f32, for_rows};
 use crate::weights::WeightSource;
@@ -102,12 +103,16 @@ impl CustomOp2 for Gate {
     }
 }
 
+/// `x sigmoid(x)`.
+#[inline]
 fn silu(x: f32) -> f32 {
-    x / (1.0 + (-x).exp())
+    x / (1.0 + exp(-x))
 }
 
-/// `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, Hendrycks and Gimpel, arXiv:1606.08415.
+/// `x/2 (1 + tanh(z))` with `z = sqrt(2/pi) (x + 0.044715 x^3)`, Hendrycks and Gimpel,
+/// arXiv:1606.08415; the same as `x sigmoid(2z)`.
+#[inline]
 fn gelu_tanh(x: f32) -> f32 {
-    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-    0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+    const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
+    x / (1.0 + exp(-TWICE_SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)))
 }

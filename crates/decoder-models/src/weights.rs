@@ -93,7 +93,7 @@ impl StoredTensor {
     pub(crate) fn into_vector(self, name: &str, width: usize) -> Result<Vec<f32>, Error> {
         self.check(name, &[width])?;
         let mut values = vec![0.0; width];
-        low_bit_kernels::dequantise_row(weight_type(self.dtype), &self.bytes, &mut values)
+        low_bit_kernels::dequantise_row(weight_type(self.dtype, name)?, &self.bytes, &mut values)
             .map_err(|source| Error::kernel(name, source))?;
         Ok(values)
     }
@@ -120,21 +120,29 @@ impl StoredTensor {
     }
 }
 
-/// The kernels' name for a stored type.
-pub(crate) fn weight_type(dtype: Dtype) -> WeightType {
-    match dtype {
-        Dtype::F16 => WeightType::F16,
-        Dtype::Bf16 => WeightType::Bf16,
-        Dtype::Q4_0 => WeightType::Q4_0,
-        Dtype::Q4_1 => WeightType::Q4_1,
-        Dtype::Q5_0 => WeightType::Q5_0,
-        Dtype::Q5_1 => WeightType::Q5_1,
-        Dtype::Q8_0 => WeightType::Q8_0,
-        Dtype::Q2K => WeightType::Q2K,
-        Dtype::Q3K => WeightType::Q3K,
-        Dtype::Q4K => WeightType::Q4K,
-        Dtype::Q5K => WeightType::Q5K,
-        Dtype::Q6K => WeightType::Q6K,
-        _ => WeightType::F32,
+/// The kernels' name for a stored type; `tensor` is for the error.
+pub(crate) fn weight_type(dtype: Dtype, tensor: &str) -> Result<WeightType, Error> {
+    let same = |weight_type: &WeightType| weight_type.name() == dtype.name();
+    let found = WeightType::ALL.into_iter().find(same);
+    found.ok_or_else(|| Error::TensorDtype {
+        tensor: tensor.to_owned(),
+        dtype: dtype.name(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dtype, weight_type};
+
+    #[test]
+    fn kernels_have_every_stored_type_at_its_size() {
+        for dtype in Dtype::ALL {
+            let weight_type = weight_type(dtype, "w").unwrap();
+            assert_eq!(
+                weight_type.row_bytes(512).map(|bytes| bytes as u64),
+                dtype.row_bytes(512),
+                "{dtype}"
+            );
+        }
     }
 }

@@ -26,6 +26,26 @@ fn every_family_gives_the_logits_of_transformers() {
     }
 }
 
+/// Rounded weights give nearly the same answer: a fused matrix cut at the wrong row, or a scale read
+/// wrongly, would not. The errors seen are a third of the bound.
+#[test]
+fn rounded_weights_stay_near_transformers() {
+    for case in CASES {
+        let fixture = Fixture::load(case);
+        for (stored, bound) in [(Stored::F16, 1e-5), (Stored::Q8_0, 0.1)] {
+            let model = fixture.model(stored);
+            let run = &fixture.runs[0];
+            let logits = model.logits(&run.input_ids);
+            let last = &logits[logits.len() - run.logits.values.len()..];
+            let energy = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>();
+            let error = energy(&mut last.iter().zip(&run.logits.values).map(|(l, r)| l - r));
+            let relative = (error / energy(&mut run.logits.values.iter().copied())).sqrt();
+            eprintln!("{case} {stored:?}: relative error {relative:.1e}");
+            assert!(relative <= bound, "{case} {stored:?}: {relative}");
+        }
+    }
+}
+
 /// The tolerance means something: leaving out any one vector of a model shows.
 #[test]
 fn a_changed_norm_shows_in_the_logits() {

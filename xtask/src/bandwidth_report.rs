@@ -39,7 +39,8 @@ fn write() -> Result<()> {
 pub(crate) fn check() -> Result<()> {
     let (counts, page) = measure()?;
     for (path, measured) in [(counts_path(), counts), (page_path(), page)] {
-        let committed = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+        let committed =
+            std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
         ensure!(
             committed == measured,
             "{} no longer matches the measurement; run `cargo xtask bandwidth-report` and read the difference",

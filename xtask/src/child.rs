@@ -20,14 +20,20 @@ impl Server {
     /// # Errors
     /// If it cannot be started, or ends before it says where it listens.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        let mut child =
-            command.stdout(Stdio::piped()).spawn().with_context(|| format!("could not start {command:?}"))?;
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("could not start {command:?}"))?;
         let stdout = child.stdout.take().context("the child has no stdout")?;
         let mut lines = BufReader::new(stdout);
         let mut line = String::new();
         while lines.read_line(&mut line)? > 0 {
             if let Some(address) = address_in(&line) {
-                return Ok(Self { child, address, _stdout: lines });
+                return Ok(Self {
+                    child,
+                    address,
+                    _stdout: lines,
+                });
             }
             line.clear();
         }
@@ -50,6 +56,9 @@ impl Drop for Server {
 
 fn address_in(line: &str) -> Option<SocketAddr> {
     line.split_whitespace()
-        .map(|word| word.trim_start_matches("http://").trim_start_matches("https://"))
+        .map(|word| {
+            word.trim_start_matches("http://")
+                .trim_start_matches("https://")
+        })
         .find_map(|word| word.parse().ok())
 }

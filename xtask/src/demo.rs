@@ -32,9 +32,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let packed = PackedModel::pack(&source, "smollm2", &[])?;
     let origin = Origin::start(&packed.dir)?;
     let mut link = repository::binary("range-testkit");
-    link.args(["link", "--listen", "127.0.0.1:0", "--upstream", &origin.address().to_string()]);
+    link.args([
+        "link",
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        &origin.address().to_string(),
+    ]);
     link.args(["--rtt-ms", &arguments.rtt_ms.to_string()]);
-    link.args(["--rate-bytes-per-s", &arguments.rate_bytes_per_s.to_string()]);
+    link.args([
+        "--rate-bytes-per-s",
+        &arguments.rate_bytes_per_s.to_string(),
+    ]);
     let link = Server::start(&mut link)?;
     let rows_url = format!("http://{}/smollm2.rows", link.address());
 
@@ -43,16 +52,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         std::fs::remove_dir_all(&cache)?;
     }
     let knot = packed.knot();
-    eprintln!("demo: fat-station --columnar-embed {rows_url} --embed-cache-rows 8192, knot on disk, no row on the node");
+    eprintln!(
+        "demo: fat-station --columnar-embed {rows_url} --embed-cache-rows 8192, knot on disk, no row on the node"
+    );
     let mut station = repository::binary("fat-station");
-    station.args(["--columnar-embed", &rows_url, "--embed-cache-rows", "8192", "--embed-always-remote"]);
-    station.arg("--knot").arg(&knot).arg("--cache-dir").arg(&cache);
+    station.args([
+        "--columnar-embed",
+        &rows_url,
+        "--embed-cache-rows",
+        "8192",
+        "--embed-always-remote",
+    ]);
+    station
+        .arg("--knot")
+        .arg(&knot)
+        .arg("--cache-dir")
+        .arg(&cache);
     let columnar = answer(station.args(["run", "--max-tokens", "48", "--", &arguments.prompt]))?;
 
     eprintln!("demo: the same question with the whole matrix at hand (dense)");
     let mut dense = repository::binary("fat-station");
-    dense.arg("--knot").arg(&knot).args(["run", "--max-tokens", "48", "--", &arguments.prompt]);
-    ensure!(answer(&mut dense)? == columnar, "the dense run answered differently");
+    dense
+        .arg("--knot")
+        .arg(&knot)
+        .args(["run", "--max-tokens", "48", "--", &arguments.prompt]);
+    ensure!(
+        answer(&mut dense)? == columnar,
+        "the dense run answered differently"
+    );
     eprintln!("demo: both runs gave the same text");
     Ok(())
 }
@@ -60,7 +87,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Runs a station with its summary on our stderr, prints and returns its text.
 fn answer(station: &mut std::process::Command) -> Result<String> {
     let output = station.stderr(std::process::Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "{station:?} ended with {}", output.status);
+    ensure!(
+        output.status.success(),
+        "{station:?} ended with {}",
+        output.status
+    );
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     println!("{text}");
     Ok(text)

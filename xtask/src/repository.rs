@@ -25,7 +25,8 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// Where cargo puts the binaries of the one optimised profile.
 fn binaries_dir() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join("debug")
 }
 
@@ -51,7 +52,9 @@ pub(crate) fn cargo() -> Command {
 /// # Errors
 /// If it cannot be started or exits with anything but 0.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("could not start {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("could not start {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
 }
@@ -61,7 +64,9 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// # Errors
 /// If it cannot be started or exits with anything but 0; the text carries what it wrote to stderr.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.output().with_context(|| format!("could not start {command:?}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("could not start {command:?}"))?;
     ensure!(
         output.status.success(),
         "{command:?} ended with {}:\n{}",
@@ -74,6 +79,14 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
 /// The commit that is checked out, with `-dirty` behind it where tracked files differ.
 pub(crate) fn commit() -> Result<String> {
     let mut git = Command::new("git");
-    git.current_dir(root()).args(["describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]);
-    Ok(String::from_utf8_lossy(&output(&mut git)?).trim().to_owned())
+    git.current_dir(root()).args([
+        "describe",
+        "--always",
+        "--abbrev=12",
+        "--dirty",
+        "--exclude=*",
+    ]);
+    Ok(String::from_utf8_lossy(&output(&mut git)?)
+        .trim()
+        .to_owned())
 }

@@ -42,7 +42,16 @@ pub(crate) struct BytesByKind {
 impl BytesByKind {
     /// Requests that were sent again, of every kind.
     pub(crate) fn retries(&self) -> u64 {
-        [&self.rows, &self.paths, &self.head, &self.blocks, &self.probe].iter().map(|meter| meter.retries).sum()
+        [
+            &self.rows,
+            &self.paths,
+            &self.head,
+            &self.blocks,
+            &self.probe,
+        ]
+        .iter()
+        .map(|meter| meter.retries)
+        .sum()
     }
 }
 
@@ -87,33 +96,71 @@ pub(crate) fn run(launch: &Launch<'_>) -> Result<Finished> {
         std::fs::remove_dir_all(scratch)?;
     }
     std::fs::create_dir_all(scratch)?;
-    let (summary, tokens, logits) =
-        (scratch.join("summary.json"), scratch.join("tokens.json"), scratch.join("logits.f32"));
+    let (summary, tokens, logits) = (
+        scratch.join("summary.json"),
+        scratch.join("tokens.json"),
+        scratch.join("logits.f32"),
+    );
     let mut station = repository::binary("fat-station");
     if let Some(url) = launch.rows_url {
-        station.args(["--columnar-embed", url, "--embed-cache-rows", "8192", "--embed-always-remote"]);
+        station.args([
+            "--columnar-embed",
+            url,
+            "--embed-cache-rows",
+            "8192",
+            "--embed-always-remote",
+        ]);
     }
     if let Some(knot) = launch.knot {
         station.args(["--knot", knot]);
     }
-    station.arg("--cache-dir").arg(scratch.join("cache")).arg("--summary-file").arg(&summary);
-    station.args(["run", "--raw", "--ignore-eos", "--max-tokens", &launch.max_tokens.to_string()]);
-    station.arg("--tokens-file").arg(&tokens).arg("--logits-file").arg(&logits);
+    station
+        .arg("--cache-dir")
+        .arg(scratch.join("cache"))
+        .arg("--summary-file")
+        .arg(&summary);
+    station.args([
+        "run",
+        "--raw",
+        "--ignore-eos",
+        "--max-tokens",
+        &launch.max_tokens.to_string(),
+    ]);
+    station
+        .arg("--tokens-file")
+        .arg(&tokens)
+        .arg("--logits-file")
+        .arg(&logits);
     if let Some(continuation) = launch.continuation {
         station.arg("--force-continuation").arg(continuation);
     }
     repository::output(station.arg("--").arg(launch.prompt))?;
-    Ok(Finished { summary: read_json(&summary)?, tokens: read_json(&tokens)?, logits })
+    Ok(Finished {
+        summary: read_json(&summary)?,
+        tokens: read_json(&tokens)?,
+        logits,
+    })
 }
 
 /// The token ids of `text` under the tokenizer of `knot`.
 pub(crate) fn tokenize(knot: &Path, file: &Path) -> Result<Vec<u32>> {
     let mut station = repository::binary("fat-station");
-    station.arg("--knot").arg(knot).args(["tokenize", "--raw", "--file"]).arg(file);
-    serde_json::from_slice(&repository::output(&mut station)?).context("tokenize printed no JSON list of ids")
+    station
+        .arg("--knot")
+        .arg(knot)
+        .args(["tokenize", "--raw", "--file"])
+        .arg(file);
+    serde_json::from_slice(&repository::output(&mut station)?)
+        .context("tokenize printed no JSON list of ids")
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("no result at {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} does not hold what the station documents", path.display()))
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("no result at {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{} does not hold what the station documents",
+            path.display()
+        )
+    })
 }

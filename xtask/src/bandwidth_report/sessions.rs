@@ -26,7 +26,9 @@ pub(super) struct SharedCache {
 /// Whole texts, one a session.
 pub(super) fn draw_whole(texts: &[&[u32]]) -> SharedCache {
     let mut random = SplitMix64(SEED);
-    let drawn: Vec<&[u32]> = (0..SESSIONS).map(|_| texts[random.below(texts.len())]).collect();
+    let drawn: Vec<&[u32]> = (0..SESSIONS)
+        .map(|_| texts[random.below(texts.len())])
+        .collect();
     share(texts, &drawn)
 }
 
@@ -45,7 +47,10 @@ pub(super) fn draw_windows(texts: &[&[u32]]) -> SharedCache {
 
 fn share(mix: &[&[u32]], drawn: &[&[u32]]) -> SharedCache {
     let warm = most_frequent(mix);
-    let asked: BTreeSet<u32> = drawn.iter().flat_map(|session| session.iter().copied()).collect();
+    let asked: BTreeSet<u32> = drawn
+        .iter()
+        .flat_map(|session| session.iter().copied())
+        .collect();
     SharedCache {
         sessions: drawn.len(),
         tokens: drawn.iter().map(|session| session.len()).sum(),
@@ -62,7 +67,11 @@ fn most_frequent(mix: &[&[u32]]) -> BTreeSet<u32> {
     }
     let mut ranked: Vec<(u32, usize)> = occurrences.into_iter().collect();
     ranked.sort_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
-    ranked.into_iter().take(WARM_IDS).map(|(id, _)| id).collect()
+    ranked
+        .into_iter()
+        .take(WARM_IDS)
+        .map(|(id, _)| id)
+        .collect()
 }
 
 /// Vigna's SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>): ten lines in any language, so that the independent
@@ -100,6 +109,9 @@ mod tests {
     fn a_row_is_counted_once_and_warm_rows_are_not_cold() {
         let text: Vec<u32> = (0..150).collect();
         let shared = draw_whole(&[&text]);
-        assert_eq!((shared.warm_rows, shared.cold_rows, shared.tokens), (100, 50, 15_000));
+        assert_eq!(
+            (shared.warm_rows, shared.cold_rows, shared.tokens),
+            (100, 50, 15_000)
+        );
     }
 }

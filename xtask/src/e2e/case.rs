@@ -100,9 +100,18 @@ pub(super) fn run(model: &PreparedModel, workload: Workload) -> Result<Case> {
 
 /// The dense run must index the dense tensor: a run that touched a row store would compare a thing with itself.
 fn check_runs(columnar: &Finished, dense: &Finished) -> Result<()> {
-    ensure!(columnar.summary.embedding.source == "columnar", "the columnar run took its rows from the dense block");
-    ensure!(dense.summary.embedding.source == "dense", "the dense run took its rows from a row store");
-    ensure!(dense.summary.total_received_bytes == 0, "the dense run of a local knot received bytes");
+    ensure!(
+        columnar.summary.embedding.source == "columnar",
+        "the columnar run took its rows from the dense block"
+    );
+    ensure!(
+        dense.summary.embedding.source == "dense",
+        "the dense run took its rows from a row store"
+    );
+    ensure!(
+        dense.summary.total_received_bytes == 0,
+        "the dense run of a local knot received bytes"
+    );
     Ok(())
 }
 
@@ -168,7 +177,10 @@ fn assemble(
         tokens_equal_dense: columnar.tokens == dense.tokens,
         logits_bitwise_equal: logits(columnar)? == logits(dense)?,
         client_bytes_equal_origin_log: log.equals(columnar),
-        rules: Rules { byte_gate, least_decode_rows },
+        rules: Rules {
+            byte_gate,
+            least_decode_rows,
+        },
     })
 }
 

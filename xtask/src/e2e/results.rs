@@ -28,11 +28,27 @@ struct WorkloadDigest {
 impl Results {
     pub(super) fn new(cases: Vec<Case>) -> Result<Self> {
         let mut workload_blake3 = Vec::new();
-        for path in WORKLOADS.iter().map(|workload| workload.path()).chain([workload::dir().join("continuation.txt")]) {
-            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            workload_blake3.push(WorkloadDigest { file, blake3: blake3::hash(&std::fs::read(&path)?).to_string() });
+        for path in WORKLOADS
+            .iter()
+            .map(|workload| workload.path())
+            .chain([workload::dir().join("continuation.txt")])
+        {
+            let file = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            workload_blake3.push(WorkloadDigest {
+                file,
+                blake3: blake3::hash(&std::fs::read(&path)?).to_string(),
+            });
         }
-        Ok(Self { commit: repository::commit()?, synthetic_weights_seed: synthetic::SEED, workload_blake3, cases })
+        Ok(Self {
+            commit: repository::commit()?,
+            synthetic_weights_seed: synthetic::SEED,
+            workload_blake3,
+            cases,
+        })
     }
 
     pub(super) fn to_json(&self) -> Result<String> {
@@ -44,7 +60,9 @@ impl Results {
             "model                  rows  workload         prompt distinct  row bytes  path bytes   full table requests waves equal\n",
         );
         for case in &self.cases {
-            let equal = case.tokens_equal_dense && case.logits_bitwise_equal && case.client_bytes_equal_origin_log;
+            let equal = case.tokens_equal_dense
+                && case.logits_bitwise_equal
+                && case.client_bytes_equal_origin_log;
             // Writing to a String cannot fail.
             let _ = writeln!(
                 table,

@@ -14,8 +14,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("range-testkit", &[]),
     ("columnar-embed", &["helix-transport"]),
     ("decoder-models", &["gkq-v2", "low-bit-kernels"]),
-    ("fat-origin", &["gkq-v2", "columnar-embed", "compact-tokenizer", "low-bit-kernels"]),
-    ("fat-station", &["gkq-v2", "columnar-embed", "compact-tokenizer", "decoder-models", "helix-transport"]),
+    (
+        "fat-origin",
+        &[
+            "gkq-v2",
+            "columnar-embed",
+            "compact-tokenizer",
+            "low-bit-kernels",
+        ],
+    ),
+    (
+        "fat-station",
+        &[
+            "gkq-v2",
+            "columnar-embed",
+            "compact-tokenizer",
+            "decoder-models",
+            "helix-transport",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
@@ -25,9 +42,13 @@ const ABSENT: &[(&str, &[&str], &[&str])] = &[
     ("gkq-v2", &[], &["tokio", "hyper", "memmap2"]),
     ("low-bit-kernels", &[], &["tokio", "hyper", "candle-core"]),
     ("compact-tokenizer", &[], &["tokio", "hyper", "serde_json"]),
-    ("helix-transport", &["--no-default-features"], &["hyper", "rustls"]),
+    (
+        "helix-transport",
+        &["--no-default-features"],
+        &["hyper", "rustls"],
+    ),
     ("decoder-models", &[], &["tokio", "hyper"]),
-    ("fat-station", &[], &["faer", "safetensors"]),
+    ("fat-station", &[], &["faer", "tokenizers"]),
 ];
 
 #[derive(Deserialize)]
@@ -50,27 +71,51 @@ struct Dependency {
 
 pub(super) fn faults() -> Result<Vec<String>> {
     let mut cargo = repository::cargo();
-    let printed = repository::output(cargo.args(["metadata", "--format-version", "1", "--no-deps"]))?;
-    let metadata: Metadata = serde_json::from_slice(&printed).context("cargo metadata printed something else")?;
+    let printed =
+        repository::output(cargo.args(["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: Metadata =
+        serde_json::from_slice(&printed).context("cargo metadata printed something else")?;
     let mut faults = Vec::new();
     for package in &metadata.packages {
         let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == package.name) else {
-            faults.push(format!("{}: a crate without a line in xtask/src/tidy/arrows.rs", package.name));
+            faults.push(format!(
+                "{}: a crate without a line in xtask/src/tidy/arrows.rs",
+                package.name
+            ));
             continue;
         };
-        let inner = package.dependencies.iter().filter(|it| it.path.is_some() && it.kind.is_none());
+        let inner = package
+            .dependencies
+            .iter()
+            .filter(|it| it.path.is_some() && it.kind.is_none());
         for dependency in inner.filter(|it| !allowed.contains(&it.name.as_str())) {
-            faults.push(format!("{}: may not depend on {}", package.name, dependency.name));
+            faults.push(format!(
+                "{}: may not depend on {}",
+                package.name, dependency.name
+            ));
         }
     }
     for (name, features, absent) in ABSENT {
         let mut cargo = repository::cargo();
-        cargo.args(["tree", "--package", name, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+        cargo.args([
+            "tree",
+            "--package",
+            name,
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ]);
         let tree = String::from_utf8(repository::output(cargo.args(*features))?)?;
         for line in tree.lines() {
             let external = line.split_whitespace().next().unwrap_or_default();
             if absent.contains(&external) {
-                faults.push(format!("{name} {}: pulls in {external}", features.join(" ")));
+                faults.push(format!(
+                    "{name} {}: pulls in {external}",
+                    features.join(" ")
+                ));
             }
         }
     }

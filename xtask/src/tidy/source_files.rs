@@ -10,7 +10,9 @@ use crate::repository;
 const LINES_LIMIT: usize = 800;
 
 /// Names that say nothing about what a file is for.
-const EMPTY_NAMES: &[&str] = &["mod", "utils", "util", "common", "misc", "helpers", "helper", "prelude", "manager"];
+const EMPTY_NAMES: &[&str] = &[
+    "mod", "utils", "util", "common", "misc", "helpers", "helper", "prelude", "manager",
+];
 
 pub(super) fn faults() -> Result<Vec<String>> {
     let mut faults = Vec::new();
@@ -28,7 +30,9 @@ fn faults_of(path: &Path, text: &str) -> Vec<String> {
     let shown = path.display();
     // An example that is included elsewhere as a module may start with a shebang-free comment only.
     if !text.starts_with("//!") {
-        faults.push(format!("{shown}: line 1 must be `//!`: what the file is, and what it is not"));
+        faults.push(format!(
+            "{shown}: line 1 must be `//!`: what the file is, and what it is not"
+        ));
     }
     let lines = text.lines().count();
     if lines > LINES_LIMIT {
@@ -36,7 +40,9 @@ fn faults_of(path: &Path, text: &str) -> Vec<String> {
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     if EMPTY_NAMES.contains(&stem.as_ref()) {
-        faults.push(format!("{shown}: `{stem}` says nothing; name the file after its one purpose"));
+        faults.push(format!(
+            "{shown}: `{stem}` says nothing; name the file after its one purpose"
+        ));
     }
     if text.contains("#[ignore") && !path.starts_with("xtask") {
         faults.push(format!("{shown}: an ignored test is no test"));
@@ -52,7 +58,10 @@ mod tests {
 
     #[test]
     fn a_good_file_has_no_faults() {
-        assert_eq!(faults_of(Path::new("crates/a/src/plan.rs"), "//! Plans.\n"), Vec::<String>::new());
+        assert_eq!(
+            faults_of(Path::new("crates/a/src/plan.rs"), "//! Plans.\n"),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -65,7 +74,10 @@ mod tests {
             ("a/mod.rs", "//! Things.\n", "says nothing"),
         ] {
             let faults = faults_of(Path::new(path), text);
-            assert!(faults.len() == 1 && faults[0].contains(word), "{path}: {faults:?}");
+            assert!(
+                faults.len() == 1 && faults[0].contains(word),
+                "{path}: {faults:?}"
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::checkpoint::DataFile;
 
 /// Bytes read at once while digesting.
-const CHUNK_BYTES: u64 = 4 << 20;
+pub(crate) const CHUNK_BYTES: u64 = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct KnotFile {

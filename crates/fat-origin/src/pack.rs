@@ -145,14 +145,7 @@ pub fn pack(source: &Path, options: &PackOptions) -> Result<PackReport, Error> {
     let output = output::Output::create(options, source)?;
     let bar = crate::progress::Progress::new("packing");
     let spectral = spectral::factor_all(&checkpoint, &selection, options, &output)?;
-    let plan = plan::declare(
-        &checkpoint,
-        &selection,
-        &tokenizer,
-        &spectral,
-        options,
-        output.knot(),
-    )?;
+    let plan = plan::declare(&checkpoint, &selection, &tokenizer, &spectral, options)?;
     let written = stream::write(
         &stream::Source {
             checkpoint: &checkpoint,

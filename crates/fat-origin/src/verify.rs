@@ -4,13 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-use columnar_embed::RowTreeBuilder;
+use columnar_embed::{RowTree, RowTreeBuilder};
 use gkq_v2::{Block, Columnar, SectionKind};
 use serde::Serialize;
 
 use crate::Error;
 use crate::checkpoint::DataFile;
-use crate::knot_file::{self, KnotFile};
+use crate::knot_file::{self, CHUNK_BYTES, KnotFile};
 use crate::progress::Progress;
 
 /// The outcome of a check.
@@ -77,6 +77,13 @@ pub fn verify(knot: &Path, rows: Option<&Path>) -> Result<VerifyReport, Error> {
     Ok(check.report)
 }
 
+/// Where something differs.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    file: &'a Path,
+    offset: u64,
+}
+
 struct Check<'a> {
     knot: &'a KnotFile,
     bar: Progress,
@@ -124,9 +131,11 @@ impl Check<'_> {
         self.report.bytes += range.end - range.start;
         if found != expected {
             self.differ(
-                &self.knot.path.clone(),
+                At {
+                    file: &self.knot.path.clone(),
+                    offset: range.start,
+                },
                 part,
-                range.start,
                 hex(&expected),
                 hex(&found),
             );
@@ -180,9 +189,11 @@ impl Check<'_> {
                 columnar.rows, columnar.row_bytes
             );
             self.differ(
-                &rows.path,
+                At {
+                    file: &rows.path,
+                    offset: 0,
+                },
                 part,
-                0,
                 expected,
                 format!("{} bytes", rows.len_bytes),
             );
@@ -204,58 +215,49 @@ impl Check<'_> {
                 let row = offset.checked_div(columnar.row_bytes.into()).unwrap_or(0);
                 let part = format!("{part}, row {row}");
                 self.differ(
-                    &rows.path,
+                    At {
+                        file: &rows.path,
+                        offset,
+                    },
                     part,
-                    offset,
                     "the block's bytes".to_owned(),
                     "other bytes".to_owned(),
                 );
             }
-            None => self.differ(&rows.path, part, 0, hex(&columnar.rows_blake3), hex(&found)),
+            None => self.differ(
+                At {
+                    file: &rows.path,
+                    offset: 0,
+                },
+                part,
+                hex(&columnar.rows_blake3),
+                hex(&found),
+            ),
         }
         Ok(())
     }
 
-    /// Rebuilds the row tree from the block, or from the row file of an external one.
+    /// Compares the recorded row tree with the one of the rows: the block's, or the row file's if the
+    /// block is external.
     fn tree(
         &mut self,
         block: &Block,
         columnar: &Columnar,
         rows: Option<&DataFile>,
     ) -> Result<(), Error> {
-        let rows_error = |source| Error::Rows {
-            path: self.knot.path.clone(),
-            source,
+        let Some((tree, paths)) = rebuild(self.knot, block, columnar, rows)? else {
+            return Ok(());
         };
-        let mut builder =
-            RowTreeBuilder::new(columnar.rows, blake3::Hasher::new()).map_err(rows_error)?;
-        let row_bytes = u64::from(columnar.row_bytes).max(1);
-        let chunk = ((4 << 20) / row_bytes).max(1) * row_bytes;
-        let width = usize::try_from(row_bytes).unwrap_or(usize::MAX);
-        let push = |bytes: &[u8]| {
-            bytes
-                .chunks(width)
-                .try_for_each(|row| builder.push(row))
-                .map_err(rows_error)
-        };
-        match rows {
-            Some(rows) if rows.len_bytes != columnar.rows.saturating_mul(row_bytes) => {
-                return Ok(());
-            }
-            Some(rows) => knot_file::chunks(rows, &(0..rows.len_bytes), chunk, push)?,
-            None => self.knot.chunks(&block.payload, chunk, push)?,
-        }
-        let (tree, paths) = builder.finish().map_err(rows_error)?;
         self.report.trees += 1;
-        let path = self.knot.path.clone();
+        let file = self.knot.path.as_path();
+        let name = &block.name;
         if tree.root != columnar.tree_root {
-            let part = format!("row tree root of `{}`", block.name);
+            let (expected, found) = (short(&columnar.tree_root), short(&tree.root));
             self.differ(
-                &path,
-                part,
-                0,
-                short(&columnar.tree_root),
-                short(&tree.root),
+                At { file, offset: 0 },
+                format!("row tree root of `{name}`"),
+                expected,
+                found,
             );
         }
         let pinned = self
@@ -264,47 +266,75 @@ impl Check<'_> {
             .front_slice(&columnar.pinned_nodes)
             .unwrap_or_default();
         if tree.pinned_nodes != pinned {
-            let part = format!("pinned nodes of `{}`", block.name);
+            let at = At {
+                file,
+                offset: columnar.pinned_nodes.start,
+            };
             let found = format!("others at node {}", first_node(&tree.pinned_nodes, pinned));
-            self.differ(
-                &path,
-                part,
-                columnar.pinned_nodes.start,
-                "the nodes of the rows".to_owned(),
-                found,
-            );
+            let expected = "the nodes of the rows".to_owned();
+            self.differ(at, format!("pinned nodes of `{name}`"), expected, found);
         }
         // The path table's own digest was checked; here it is checked that it belongs to these rows.
-        let stored = self
-            .knot
-            .knot
-            .section_of(&block.name, SectionKind::PathTable)
-            .map(|section| section.blake3);
-        let rebuilt = *paths.finalize().as_bytes();
+        let stored = self.knot.knot.section_of(name, SectionKind::PathTable);
         if let Some(stored) = stored
-            && stored != rebuilt
+            .map(|section| section.blake3)
+            .filter(|stored| *stored != paths)
         {
-            let part = format!("path table of `{}`", block.name);
+            let at = At {
+                file,
+                offset: columnar.path_table.start,
+            };
             self.differ(
-                &path,
-                part,
-                columnar.path_table.start,
-                hex(&rebuilt),
+                at,
+                format!("path table of `{name}`"),
+                hex(&paths),
                 hex(&stored),
             );
         }
         Ok(())
     }
 
-    fn differ(&mut self, file: &Path, part: String, offset: u64, expected: String, found: String) {
+    fn differ(&mut self, at: At<'_>, part: String, expected: String, found: String) {
         self.report.differences.push(Difference {
-            file: file.to_path_buf(),
+            file: at.file.to_path_buf(),
             part,
-            offset,
+            offset: at.offset,
             expected,
             found,
         });
     }
+}
+
+/// The row tree of a block's rows and the digest of its path table; `None` for a row file of the wrong
+/// length, which is told elsewhere.
+fn rebuild(
+    knot: &KnotFile,
+    block: &Block,
+    columnar: &Columnar,
+    rows: Option<&DataFile>,
+) -> Result<Option<(RowTree, [u8; 32])>, Error> {
+    let rows_error = |source| Error::Rows {
+        path: knot.path.clone(),
+        source,
+    };
+    let mut builder =
+        RowTreeBuilder::new(columnar.rows, blake3::Hasher::new()).map_err(rows_error)?;
+    let row_bytes = u64::from(columnar.row_bytes).max(1);
+    let chunk = (CHUNK_BYTES / row_bytes).max(1) * row_bytes;
+    let width = usize::try_from(row_bytes).unwrap_or(usize::MAX);
+    let push = |bytes: &[u8]| {
+        bytes
+            .chunks(width)
+            .try_for_each(|row| builder.push(row))
+            .map_err(rows_error)
+    };
+    match rows {
+        Some(rows) if rows.len_bytes != columnar.rows.saturating_mul(row_bytes) => return Ok(None),
+        Some(rows) => knot_file::chunks(rows, &(0..rows.len_bytes), chunk, push)?,
+        None => knot.chunks(&block.payload, chunk, push)?,
+    }
+    let (tree, paths) = builder.finish().map_err(rows_error)?;
+    Ok(Some((tree, *paths.finalize().as_bytes())))
 }
 
 /// The offset of the first byte in which a row file and a block of equal length differ.
@@ -312,7 +342,7 @@ fn first_difference(knot: &KnotFile, block: &Block, rows: &DataFile) -> Result<O
     let mut offset = 0_u64;
     let mut found = None;
     let mut theirs = Vec::new();
-    knot.chunks(&block.payload, 4 << 20, |ours| {
+    knot.chunks(&block.payload, CHUNK_BYTES, |ours| {
         if found.is_none() {
             theirs.resize(ours.len(), 0);
             rows.read_at(&mut theirs, offset)?;

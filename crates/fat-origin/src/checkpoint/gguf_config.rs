@@ -42,42 +42,8 @@ pub(super) fn config(
         ));
     }
     let shape = Shape::read(&keys)?;
-    let mut config = Map::new();
+    let mut config = dimensions(&keys, &shape, tensors)?;
     let mut set = |field: &str, value: Value| config.insert(field.to_owned(), value);
-    set("model_type", json!(model_type(architecture)));
-    set(
-        "vocab_size",
-        json!(
-            tensors
-                .get(EMBEDDING)
-                .and_then(|tensor| tensor.shape.first())
-        ),
-    );
-    set("hidden_size", json!(shape.hidden_size));
-    set(
-        "intermediate_size",
-        json!(keys.required("feed_forward_length")?),
-    );
-    set("num_hidden_layers", json!(shape.layers));
-    set("num_attention_heads", json!(shape.heads));
-    set(
-        "num_key_value_heads",
-        json!(
-            keys.unsigned("attention.head_count_kv")?
-                .unwrap_or(shape.heads)
-        ),
-    );
-    set("head_dim", json!(shape.head_dim));
-    set(
-        "max_position_embeddings",
-        json!(keys.required("context_length")?),
-    );
-    set(
-        "rms_norm_eps",
-        json!(keys.required_float("attention.layer_norm_rms_epsilon")?),
-    );
-    set("hidden_act", json!(activation(architecture)));
-    set("tie_word_embeddings", json!(!tensors.contains_key(HEAD)));
     for (field, role) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
         if let Some(id) = gguf_model::token_id(gguf, role)? {
             set(field, json!(id));
@@ -97,14 +63,12 @@ pub(super) fn config(
     }
     // A bias in the first layer is a bias in all of them.
     let has = |module: &str| tensors.contains_key(&format!("model.layers.0.{module}.bias"));
-    if matches!(architecture, Architecture::Llama) {
+    if architecture == Architecture::Llama {
         set("attention_bias", json!(has("self_attn.q_proj")));
         set("mlp_bias", json!(has("mlp.gate_proj")));
     }
-    if let Some(window) = keys
-        .unsigned("attention.sliding_window")?
-        .filter(|&window| window > 0)
-    {
+    let window = keys.unsigned("attention.sliding_window")?;
+    if let Some(window) = window.filter(|&window| window > 0) {
         set("sliding_window", json!(window));
     }
     if architecture == Architecture::Gemma3 {
@@ -113,6 +77,47 @@ pub(super) fn config(
     rope_scaling(&keys, factors, &mut config)?;
     config.insert("gkq".to_owned(), gkq(architecture, factors));
     Ok(Value::Object(config))
+}
+
+/// What every family has.
+fn dimensions(
+    keys: &Keys<'_>,
+    shape: &Shape,
+    tensors: &BTreeMap<String, Tensor>,
+) -> Result<Map<String, Value>, Error> {
+    let rows = tensors
+        .get(EMBEDDING)
+        .and_then(|tensor| tensor.shape.first());
+    let key_value_heads = keys
+        .unsigned("attention.head_count_kv")?
+        .unwrap_or(shape.heads);
+    let fields = [
+        ("model_type", json!(model_type(keys.architecture))),
+        ("vocab_size", json!(rows)),
+        ("hidden_size", json!(shape.hidden_size)),
+        (
+            "intermediate_size",
+            json!(keys.required("feed_forward_length")?),
+        ),
+        ("num_hidden_layers", json!(shape.layers)),
+        ("num_attention_heads", json!(shape.heads)),
+        ("num_key_value_heads", json!(key_value_heads)),
+        ("head_dim", json!(shape.head_dim)),
+        (
+            "max_position_embeddings",
+            json!(keys.required("context_length")?),
+        ),
+        (
+            "rms_norm_eps",
+            json!(keys.required_float("attention.layer_norm_rms_epsilon")?),
+        ),
+        ("hidden_act", json!(activation(keys.architecture))),
+        ("tie_word_embeddings", json!(!tensors.contains_key(HEAD))),
+    ];
+    Ok(fields
+        .into_iter()
+        .map(|(field, value)| (field.to_owned(), value))
+        .collect())
 }
 
 /// The numbers that others depend on.
@@ -200,57 +205,56 @@ fn rope_scaling(
     factors: &RopeTensors,
     config: &mut Map<String, Value>,
 ) -> Result<(), Error> {
+    let path = keys.gguf.path();
     let original = keys.unsigned("rope.scaling.original_context_length")?;
-    if let (Some(short), Some(long)) = (&factors.short, &factors.long) {
-        let mut scaling =
-            json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
-        if let Some(attention) = keys.float("rope.scaling.attn_factor")? {
-            scaling["attention_factor"] = json!(attention);
+    match (&factors.short, &factors.long) {
+        (Some(short), Some(long)) => {
+            let mut scaling =
+                json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
+            if let Some(attention) = keys.float("rope.scaling.attn_factor")? {
+                scaling["attention_factor"] = json!(attention);
+            }
+            config.insert("rope_scaling".to_owned(), scaling);
+            if let Some(original) = original {
+                let field = "original_max_position_embeddings".to_owned();
+                config.insert(field, json!(original));
+            }
+            return Ok(());
         }
-        config.insert("rope_scaling".to_owned(), scaling);
-        if let Some(original) = original {
-            config.insert(
-                "original_max_position_embeddings".to_owned(),
-                json!(original),
-            );
+        (None, None) => {}
+        _ => {
+            return Err(Error::malformed(
+                path,
+                "rotary factors",
+                "short and long ones",
+                "one of them",
+            ));
         }
-        return Ok(());
     }
-    let kind = keys.gguf.string(&keys.key("rope.scaling.type"))?;
     let factor = match keys.float("rope.scaling.factor")? {
         Some(factor) => Some(factor),
         None => keys.float("rope.scale_linear")?,
     };
-    let Some(factor) = factor.filter(|&factor| factor > 0.0) else {
-        return Ok(());
-    };
-    match kind {
-        Some("none") => {}
-        None | Some("linear") => {
-            if factor > 1.0 {
-                config.insert(
-                    "rope_scaling".to_owned(),
-                    json!({"rope_type": "linear", "factor": factor}),
-                );
-            }
-        }
-        Some("yarn") => {
+    // A factor of 0 is how some converters write "none".
+    let factor = factor.filter(|&factor| factor > 0.0);
+    let scaling = match (keys.gguf.string(&keys.key("rope.scaling.type"))?, factor) {
+        (Some("none"), _) | (None | Some("linear"), None) => return Ok(()),
+        (None | Some("linear"), Some(factor)) if factor <= 1.0 => return Ok(()),
+        (None | Some("linear"), Some(factor)) => json!({"rope_type": "linear", "factor": factor}),
+        (Some("yarn"), Some(factor)) => {
             let mut scaling = json!({"rope_type": "yarn", "factor": factor});
             if let Some(original) = original {
                 scaling["original_max_position_embeddings"] = json!(original);
             }
-            config.insert("rope_scaling".to_owned(), scaling);
+            scaling
         }
-        Some(other) => {
+        (Some(other), _) => {
             let part = keys.part("rope.scaling.type");
-            return Err(Error::unsupported(
-                keys.gguf.path(),
-                part,
-                other,
-                "none, linear, yarn, longrope with its factors",
-            ));
+            let supported = "none, linear, yarn with its factor, longrope with its factor tensors";
+            return Err(Error::unsupported(path, part, other, supported));
         }
-    }
+    };
+    config.insert("rope_scaling".to_owned(), scaling);
     Ok(())
 }
 

@@ -84,7 +84,7 @@ fn header_bytes(file: &DataFile) -> Result<Vec<u8>, Error> {
         ));
     }
     let capacity = usize::try_from(length)
-        .map_err(|_| malformed("a length in memory".to_owned(), length.to_string()))?;
+        .map_err(|_too_large| malformed("a length in memory".to_owned(), length.to_string()))?;
     let mut bytes = vec![0; capacity];
     file.read_at(&mut bytes, LENGTH_BYTES)?;
     Ok(bytes)

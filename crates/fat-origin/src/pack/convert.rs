@@ -60,7 +60,7 @@ impl<'a> RowConverter<'a> {
             source: weight_type(selected.source).ok_or_else(|| refused(selected.source))?,
             target: weight_type(selected.target).ok_or_else(|| refused(selected.target))?,
             target_name: selected.target.name(),
-            cols: usize::try_from(cols).map_err(|_| refused(selected.source))?,
+            cols: usize::try_from(cols).map_err(|_too_large| refused(selected.source))?,
             source_row_bytes: row
                 .filter(|&bytes| bytes > 0)
                 .ok_or_else(|| refused(selected.source))?,

@@ -1,8 +1,6 @@
 //! The declaration of a knot: sections, then blocks in their order, with every size known before the
 //! first payload byte is read.
 
-use std::path::Path;
-
 use gkq_v2::{BlockId, BlockSpec, ColumnarSpec, KnotDraft, KnotPlan, SectionId, SectionKind};
 
 use super::selection::{Selected, Selection};
@@ -27,10 +25,8 @@ pub(super) fn declare(
     tokenizer: &[u8],
     factored: &Factored,
     options: &PackOptions,
-    path: impl AsRef<Path>,
 ) -> Result<Plan, Error> {
-    let path = path.as_ref();
-    let refused = Error::knot(path);
+    let refused = Error::knot(&checkpoint.path);
     let mut draft = KnotDraft::new();
     let texts = &checkpoint.texts;
     let sections = [

@@ -134,7 +134,7 @@ pub(super) fn factor_all(
 }
 
 fn park(factors: &Factors, dtype: Dtype, path: PathBuf) -> Result<Parked, Error> {
-    let rank = u32::try_from(factors.rank).map_err(|_| Error::Option {
+    let rank = u32::try_from(factors.rank).map_err(|_too_large| Error::Option {
         option: "--spectral-tolerance",
         reason: format!("a rank of {} is beyond 32 bits", factors.rank),
     })?;

@@ -206,7 +206,7 @@ impl<'a> Packing<'a> {
             .target
             .row_bytes(shape.last().copied().unwrap_or(0))
             .unwrap_or(0);
-        let row_bytes = u32::try_from(row_bytes).map_err(|_| Error::Option {
+        let row_bytes = u32::try_from(row_bytes).map_err(|_too_large| Error::Option {
             option: "pack",
             reason: format!("a row of {row_bytes} bytes is beyond 32 bits"),
         })?;

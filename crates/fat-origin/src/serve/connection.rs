@@ -68,9 +68,9 @@ pub(super) async fn accept(
         let (tls, site, stop, abort) =
             (tls.clone(), Arc::clone(&site), stop.clone(), abort.clone());
         connections.spawn(async move {
-            let served = abort
-                .run_until_cancelled(serve(stream, tls, site, limits, stop))
-                .await;
+            // On the heap: a connection's state, TLS included, is some 16 KiB.
+            let connection = Box::pin(serve(stream, tls, site, limits, stop));
+            let served = abort.run_until_cancelled(connection).await;
             if let Some(Err(error)) = served {
                 tracing::debug!(%error, "connection ended");
             }

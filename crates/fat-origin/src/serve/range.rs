@@ -107,6 +107,11 @@ fn digits(text: &str) -> Digits {
 
 #[cfg(test)]
 mod tests {
+    #![allow(
+        clippy::single_range_in_vec_init,
+        reason = "one range is what is meant"
+    )]
+
     use super::{Asked, parse};
 
     #[track_caller]
@@ -170,5 +175,16 @@ mod tests {
     fn other_units_and_no_header_mean_the_whole() {
         assert_eq!(parse(Some("rows=0-9"), 100), Asked::Whole);
         assert_eq!(parse(None, 100), Asked::Whole);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parts_lie_inside_and_do_not_amplify(set in "bytes=[-0-9, ]{0,40}", len_bytes in 0_u64..2_000) {
+            if let Asked::Parts(parts) = parse(Some(&set), len_bytes) {
+                assert!(!parts.is_empty());
+                assert!(parts.iter().all(|part| part.start < part.end && part.end <= len_bytes));
+                assert!(parts.iter().map(|part| part.end - part.start).sum::<u64>() <= len_bytes);
+            }
+        }
     }
 }

@@ -129,3 +129,52 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<T> {
         self.guard(context, closed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::{GuardedStream, HTTP2_PREFACE, Protocol};
+
+    /// What is told of a stream that begins like this, and what can be read of it afterwards.
+    async fn told(opening: &[u8]) -> (std::io::Result<Protocol>, Vec<u8>) {
+        let (mut client, server) = tokio::io::duplex(256);
+        client.write_all(opening).await.unwrap();
+        drop(client);
+        let mut stream = GuardedStream::new(server, Duration::from_secs(5));
+        let protocol = stream.tell_protocol().await;
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap();
+        (protocol, rest)
+    }
+
+    #[tokio::test]
+    async fn the_protocol_is_told_and_no_byte_is_lost() {
+        let http1 = b"GET /x HTTP/1.1\r\n\r\n";
+        let (protocol, rest) = told(http1).await;
+        assert_eq!(
+            (protocol.unwrap(), rest.as_slice()),
+            (Protocol::Http1, &http1[..])
+        );
+        let (protocol, rest) = told(b"PRI /x HTTP/1.1\r\n\r\n").await;
+        assert_eq!((protocol.unwrap(), rest.len()), (Protocol::Http1, 19));
+        let (protocol, rest) = told(HTTP2_PREFACE).await;
+        assert_eq!(
+            (protocol.unwrap(), rest.as_slice()),
+            (Protocol::Http2, HTTP2_PREFACE)
+        );
+        let (protocol, _) = told(&HTTP2_PREFACE[..10]).await;
+        assert_eq!(protocol.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let (_client, server) = tokio::io::duplex(16);
+        let mut stream = GuardedStream::new(server, Duration::from_millis(20));
+        let error = stream.write_all(&[0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+}

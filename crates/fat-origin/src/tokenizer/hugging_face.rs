@@ -389,10 +389,10 @@ impl Reader<'_> {
                 })
             };
             let (left, right, merged) = (id(left)?, id(right)?, id(&format!("{left}{right}"))?);
-            if let Some(earlier) = places.insert([left, right], index) {
-                if let Some(slot) = merges.get_mut(earlier) {
-                    *slot = None;
-                }
+            if let Some(earlier) = places.insert([left, right], index)
+                && let Some(slot) = merges.get_mut(earlier)
+            {
+                *slot = None;
             }
             merges.push(Some([left, right, merged]));
         }

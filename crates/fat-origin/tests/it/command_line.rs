@@ -1,12 +1,12 @@
 //! The program as a user meets it: help, output, exit codes, signals.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use expect_test::{Expect, expect};
 
-use super::huggingface_source::{directory, tiny_tensors};
+use super::huggingface_source::{TestTensor, directory, tiny_tensors};
 use super::packed::files;
 
 fn origin(arguments: &[&str]) -> Output {
@@ -181,7 +181,7 @@ fn pack_inspect_and_verify_print_results_on_stdout() {
         &verified,
         0,
         &expect![[r#"
-        intact: 14 payloads of 153860 bytes digested, 1 row trees rebuilt
+        intact: 153860 bytes in payloads: 14, row trees: 1
     "#]],
     );
 
@@ -268,4 +268,65 @@ fn serve_says_where_it_listens_and_ends_on_a_signal() {
         assert!(kill.success());
         assert_eq!(child.wait().unwrap().code(), Some(code));
     }
+}
+
+#[test]
+fn an_interrupted_pack_cleans_up_and_says_so() {
+    let mut tensors = tiny_tensors();
+    tensors.retain(|tensor| tensor.name != "model.embed_tokens.weight");
+    let source = directory(&tensors);
+    widen_with_a_sparse_matrix(source.path(), &tensors);
+    let out = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fat-origin"))
+        .args([
+            "pack",
+            source.path().to_str().unwrap(),
+            "--name",
+            "tiny",
+            "--out",
+        ])
+        .arg(out.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The unfinished directory shows that the work has begun; the process ends by itself otherwise.
+    while files(out.path()).is_empty() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(files(out.path()), Vec::<String>::new());
+}
+
+/// Adds a vocabulary matrix of two gigabytes of zeros that take no room on disk.
+fn widen_with_a_sparse_matrix(dir: &Path, tensors: &[TestTensor]) {
+    let rows = 1_u64 << 24;
+    let small: u64 = tensors.iter().map(|tensor| tensor.bytes.len() as u64).sum();
+    let mut header = serde_json::Map::new();
+    let mut offset = 0;
+    for tensor in tensors {
+        let end = offset + tensor.bytes.len();
+        let entry = serde_json::json!({
+            "dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [offset, end],
+        });
+        header.insert(tensor.name.clone(), entry);
+        offset = end;
+    }
+    let matrix = serde_json::json!({
+        "dtype": "BF16", "shape": [rows, 64], "data_offsets": [small, small + rows * 128],
+    });
+    header.insert("model.embed_tokens.weight".to_owned(), matrix);
+    let header = serde_json::Value::Object(header).to_string();
+    let file = std::fs::File::create(dir.join("model.safetensors")).unwrap();
+    (&file)
+        .write_all(&(header.len() as u64).to_le_bytes())
+        .unwrap();
+    (&file).write_all(header.as_bytes()).unwrap();
+    file.set_len(8 + header.len() as u64 + small + rows * 128)
+        .unwrap();
 }

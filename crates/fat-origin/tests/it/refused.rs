@@ -284,6 +284,14 @@ fn gguf_files_that_lie_are_refused() {
     refused_gguf(&gguf, &["llama.embedding_length"]);
 
     let mut gguf = Gguf::llama();
+    gguf.set("llama.rope.scaling.type", Meta::Text("longrope"));
+    refused_gguf(&gguf, &["llama.rope.scaling.type", "longrope"]);
+
+    let mut gguf = Gguf::llama();
+    gguf.vector("rope_factors_short.weight", 16);
+    refused_gguf(&gguf, &["rotary factors", "one of them"]);
+
+    let mut gguf = Gguf::llama();
     gguf.set("split.count", Meta::U32(3));
     refused_gguf(&gguf, &["split.count"]);
 

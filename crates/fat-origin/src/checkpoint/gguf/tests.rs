@@ -29,7 +29,7 @@ impl Builder {
 
     fn tensor(mut self, name: &str, dims: &[u64], kind: u32, offset: u64) -> Self {
         let mut entry = text(name);
-        entry.extend((dims.len() as u32).to_le_bytes());
+        entry.extend(u32::try_from(dims.len()).unwrap().to_le_bytes());
         dims.iter().for_each(|dim| entry.extend(dim.to_le_bytes()));
         entry.extend(kind.to_le_bytes());
         entry.extend(offset.to_le_bytes());
@@ -38,7 +38,7 @@ impl Builder {
     }
 
     fn data(mut self, bytes: usize) -> Self {
-        self.data = (0..bytes).map(|at| at as u8).collect();
+        self.data = (0..=255).cycle().take(bytes).collect();
         self
     }
 

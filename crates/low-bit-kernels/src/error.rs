@@ -19,8 +19,8 @@ pub enum Error {
         /// The row length that was given.
         cols: usize,
     },
-    /// A shape whose size does not fit into memory addresses.
-    #[error("{what} of {rows} x {cols} does not fit the address space")]
+    /// A shape beyond what can be addressed.
+    #[error("{what} of {rows} x {cols} is too large to address")]
     TooLarge {
         /// Which operand.
         what: &'static str,

@@ -19,6 +19,10 @@ const CHUNKS_PER_THREAD: usize = 4;
 /// Rows that the fastest kernels take together; chunks are cut at multiples of it.
 const TILE_ROWS: usize = 16;
 
+/// Longest row: 16 rows of the widest type then stay within the 2 GiB that a 32-bit gather offset
+/// reaches. No model comes near it.
+const MOST_COLUMNS: usize = 1 << 24;
+
 thread_local! {
     /// Quantised activations of the last call on this thread, kept for their buffers.
     static ACTIVATIONS: Cell<QuantisedActivations> = Cell::default();
@@ -53,8 +57,9 @@ impl WeightMatrix {
     /// is copied.
     ///
     /// # Errors
-    /// [`Error::Columns`] if a row is empty or not whole blocks, [`Error::TooLarge`] or
-    /// [`Error::Length`] if `bytes` is not exactly the matrix.
+    /// [`Error::Columns`] if a row is empty or not whole blocks, [`Error::TooLarge`] if it has more
+    /// than 2^24 columns or the size overflows, [`Error::Length`] if `bytes` is not exactly the
+    /// matrix.
     pub fn new(
         weight_type: WeightType,
         rows: usize,
@@ -62,6 +67,13 @@ impl WeightMatrix {
         bytes: Bytes,
     ) -> Result<Self, Error> {
         let row_bytes = checked_row_bytes(weight_type, cols)?;
+        if cols > MOST_COLUMNS {
+            return Err(Error::TooLarge {
+                what: "weight row",
+                rows: 1,
+                cols,
+            });
+        }
         let expected = rows.checked_mul(row_bytes).ok_or(Error::TooLarge {
             what: "weight matrix",
             rows,

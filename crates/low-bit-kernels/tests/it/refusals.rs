@@ -24,9 +24,11 @@ fn a_matrix_must_be_whole_blocks_and_whole_bytes() {
         text(new(WeightType::Q8_0, 2, 32, 67)),
         "weight matrix (bytes) is 67 long, expected 68"
     );
-    let too_large = "weight matrix of 18446744073709551615 x 32 does not fit the address space";
+    let too_large = "weight matrix of 18446744073709551615 x 32 is too large to address";
     assert_eq!(text(new(WeightType::Q8_0, usize::MAX, 32, 0)), too_large);
     assert!(new(WeightType::F32, 1, usize::MAX / 2, 0).is_err());
+    let long = "weight row of 1 x 16777248 is too large to address";
+    assert_eq!(text(new(WeightType::Q8_0, 0, (1 << 24) + 32, 0)), long);
     assert!(new(WeightType::Q8_0, 0, 32, 0).is_ok());
 }
 

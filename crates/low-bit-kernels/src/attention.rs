@@ -15,7 +15,7 @@ pub(crate) mod row;
 #[cfg(test)]
 mod tests;
 
-/// Multiply-adds below which a call stays on its thread: about 5 us of work.
+/// Multiply-adds below which a call stays on its thread; as for products, not tuned by measurement.
 const LEAST_PARALLEL_WORK: usize = 1 << 17;
 
 /// The shape of one layer's attention.

@@ -12,8 +12,8 @@
 //!
 //! What this crate deliberately does not do: it knows no tensors, no models and no files, and it
 //! owns no thread pool. Work is spread over the rayon pool of the caller, whose threads park when
-//! idle. A call made *inside* that pool (`ThreadPool::install`, `rayon::scope`) costs one or two
-//! microseconds of dispatch; one from outside costs a thread switch each way.
+//! idle. Prefer to call from *inside* that pool (`ThreadPool::install`, `rayon::scope`): the calling
+//! thread then takes part, where a call from outside waits asleep for the pool.
 //!
 //! ```
 //! use low_bit_kernels::{WeightMatrix, WeightType, quantise_rows};

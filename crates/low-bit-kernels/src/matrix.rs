@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 
-/// Multiply-adds below which a further thread costs more than it saves: about 5 us of work, what
-/// it takes to hand a job to another thread.
+/// Multiply-adds below which a further thread is not asked: a few microseconds of work, the order of
+/// what handing a job to a sleeping thread takes. Not tuned by measurement.
 const LEAST_WORK_PER_CHUNK: usize = 1 << 17;
 /// Chunks per thread, so that a thread that was held up does not hold up the rest.
 const CHUNKS_PER_THREAD: usize = 4;

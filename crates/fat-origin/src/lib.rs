@@ -11,6 +11,21 @@
 //! | [`tokenize`] | the ids of a text, for comparison |
 //! | [`serve`] | a static range server: HTTP/1.1, HTTP/2, TLS |
 //! | [`checkpoint`], [`tokenizer`] | the formats that are read |
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), fat_origin::Error> {
+//! use fat_origin::pack::{PackOptions, pack};
+//! use fat_origin::serve::{ServeOptions, Server};
+//!
+//! let options = PackOptions { out: "site".into(), ..PackOptions::default() };
+//! let report = pack("SmolLM2-135M-Instruct.gguf".as_ref(), &options)?;
+//! assert_eq!(report.rows_bytes, report.row_count * u64::from(report.row_bytes));
+//!
+//! let server = Server::start(ServeOptions::new("site")).await?; // loopback, a free port
+//! println!("{}/{}", server.base_url(), report.rows.display());
+//! server.shutdown().await;
+//! # Ok(()) }
+//! ```
 
 pub mod checkpoint;
 pub mod cli;

@@ -2,8 +2,8 @@
 //! with the model (a tensor that is factored apart), and nothing appears under a final name before
 //! both files are whole.
 //!
-//! Layout of the work: [`selection`] decides what goes in and in which order, [`plan`] declares the
-//! knot, [`stream`] moves bytes, [`convert`] changes dtypes row by row, [`spectral`] factors.
+//! Layout of the work: `selection` decides what goes in and in which order, `plan` declares the
+//! knot, `stream` moves bytes, `convert` changes dtypes row by row, `spectral` factors.
 
 mod convert;
 mod output;

@@ -11,7 +11,7 @@ use super::huggingface_source::{
     self as source, HIDDEN, ROWS, TestTensor, directory, f32_bytes, sharded, tensor, tiny_tensors,
     values,
 };
-use super::packed::packed;
+use super::packed::{Packed, packed};
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
@@ -276,42 +276,68 @@ fn without_matrix_the_rows_are_the_only_place() {
     assert_eq!((report.differences.len(), report.trees), (0, 1));
 }
 
-#[test]
-fn spectral_only_where_it_is_within_tolerance_and_smaller() {
+/// A matrix of this rank, row-major.
+fn low_rank(rows: usize, cols: usize, rank: usize) -> Vec<f32> {
+    let left = values("left", (rows * rank) as u64);
+    let right = values("right", (rank * cols) as u64);
+    product(&left, &vec![1.0; rank], &right, cols)
+}
+
+/// `U diag(s) V^T`, `[rows, cols]`.
+fn product(u: &[f32], s: &[f32], vt: &[f32], cols: usize) -> Vec<f32> {
+    let rank = s.len();
+    let value = |row: usize, col: usize| {
+        (0..rank)
+            .map(|k| u[row * rank + k] * s[k] * vt[k * cols + col])
+            .sum()
+    };
+    let rows = u.len() / rank;
+    (0..rows * cols)
+        .map(|index| value(index / cols, index % cols))
+        .collect()
+}
+
+/// `|one - other| / |one|`, Frobenius.
+fn relative_error(one: &[f32], other: &[f32]) -> f64 {
+    let square = |value: f32| f64::from(value).powi(2);
+    let rest: f64 = one
+        .iter()
+        .zip(other)
+        .map(|(one, other)| square(one - other))
+        .sum();
+    (rest / one.iter().map(|&value| square(value)).sum::<f64>()).sqrt()
+}
+
+const LOW_RANK: &str = "model.layers.0.mlp.up_proj.weight";
+const TOLERANCE: f64 = 1e-3;
+
+/// The tiny model with one matrix of rank 2, packed with a tolerance.
+fn packed_spectral(matrix: &[f32]) -> Packed {
     let mut tensors = tiny_tensors();
-    let low_rank = "model.layers.0.mlp.up_proj.weight";
-    let (rows, cols, rank) = (128_usize, HIDDEN as usize, 2_usize);
-    let (left, right) = (
-        values("left", (rows * rank) as u64),
-        values("right", (rank * cols) as u64),
-    );
-    let matrix: Vec<f32> = (0..rows * cols)
-        .map(|index| {
-            (0..rank)
-                .map(|k| left[index / cols * rank + k] * right[k * cols + index % cols])
-                .sum()
-        })
-        .collect();
     let replaced = tensors
         .iter_mut()
-        .find(|tensor| tensor.name == low_rank)
+        .find(|tensor| tensor.name == LOW_RANK)
         .unwrap();
     *replaced = TestTensor {
         dtype: "F32",
-        bytes: f32_bytes(&matrix),
+        bytes: f32_bytes(matrix),
         ..replaced.clone()
     };
-    let tolerance = 1e-3;
-    let packed = packed(
-        directory(&tensors).path(),
-        PackOptions {
-            spectral_tolerance: Some(tolerance),
-            ..PackOptions::default()
-        },
-    );
-    let block = packed.block(low_rank);
+    let options = PackOptions {
+        spectral_tolerance: Some(TOLERANCE),
+        ..PackOptions::default()
+    };
+    packed(directory(&tensors).path(), options)
+}
+
+#[test]
+fn a_low_rank_matrix_becomes_spectral_within_the_tolerance() {
+    let cols = HIDDEN as usize;
+    let matrix = low_rank(128, cols, 2);
+    let packed = packed_spectral(&matrix);
+    let block = packed.block(LOW_RANK);
     let BlockBody::Spectral {
-        rank: found,
+        rank: 2,
         dtype: Dtype::F32,
         u,
         s,
@@ -320,8 +346,7 @@ fn spectral_only_where_it_is_within_tolerance_and_smaller() {
     else {
         panic!("{block:?}")
     };
-    assert_eq!(*found as usize, rank);
-    let payload = packed.payload(low_rank);
+    let payload = packed.payload(LOW_RANK);
     let floats = |range: &std::ops::Range<u64>| -> Vec<f32> {
         let bytes = &payload[range.start as usize..range.end as usize];
         bytes
@@ -331,51 +356,37 @@ fn spectral_only_where_it_is_within_tolerance_and_smaller() {
             .map(|bytes| f32::from_le_bytes(*bytes))
             .collect()
     };
-    let (u, s, vt) = (floats(u), floats(s), floats(vt));
-    let (mut rest, mut whole) = (0.0_f64, 0.0_f64);
-    for (index, &value) in matrix.iter().enumerate() {
-        let rebuilt: f32 = (0..rank)
-            .map(|k| u[index / cols * rank + k] * s[k] * vt[k * cols + index % cols])
-            .sum();
-        rest += f64::from(rebuilt - value).powi(2);
-        whole += f64::from(value).powi(2);
-    }
-    assert!((rest / whole).sqrt() <= tolerance);
-    assert!(block.error <= tolerance && block.error >= 0.0);
-
-    let report = packed
-        .report
-        .spectral
-        .iter()
-        .find(|line| line.tensor == low_rank)
-        .unwrap();
-    assert_eq!(report.rank, Some(2));
-    assert!(report.spectral_bytes.unwrap() < report.dense_bytes);
-    let tried = packed.report.spectral.len();
-    assert_eq!(
-        tried, 6,
-        "three matrices in each of two layers, never the embedding"
-    );
-    for line in packed
-        .report
-        .spectral
-        .iter()
-        .filter(|line| line.spectral_bytes.is_none())
-    {
-        assert!(
-            matches!(packed.block(&line.tensor).body, BlockBody::Dense { .. }),
-            "{}",
-            line.tensor
-        );
-    }
-    assert!(matches!(
-        packed.block(EMBEDDING).body,
-        BlockBody::Dense { .. }
-    ));
+    let rebuilt = product(&floats(u), &floats(s), &floats(vt), cols);
+    assert!(relative_error(&matrix, &rebuilt) <= TOLERANCE);
+    assert!((0.0..=TOLERANCE).contains(&block.error));
     assert_eq!(
         verify(&packed.knot_path(), Some(&packed.rows_path()))
             .unwrap()
             .differences,
         []
     );
+}
+
+#[test]
+fn the_spectral_report_has_a_line_for_each_matrix_that_was_tried() {
+    let packed = packed_spectral(&low_rank(128, HIDDEN as usize, 2));
+    let lines = &packed.report.spectral;
+    assert_eq!(
+        lines.len(),
+        6,
+        "three matrices in each of two layers, never the embedding"
+    );
+    for line in lines {
+        let spectral = matches!(packed.block(&line.tensor).body, BlockBody::Spectral { .. });
+        assert_eq!(spectral, line.tensor == LOW_RANK, "{}", line.tensor);
+        assert_eq!(line.spectral_bytes.is_some(), spectral);
+        assert!(
+            line.spectral_bytes
+                .is_none_or(|bytes| bytes < line.dense_bytes)
+        );
+    }
+    assert!(matches!(
+        packed.block(EMBEDDING).body,
+        BlockBody::Dense { .. }
+    ));
 }

@@ -31,3 +31,8 @@ pub mod resolver;
 pub mod summary;
 pub mod telemetry;
 pub mod traffic;
+
+/// The page on taking the crates into another station, compiled as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adopting.md")]
+struct Adopting;

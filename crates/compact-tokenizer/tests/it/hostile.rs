@@ -153,7 +153,7 @@ fn tables_are_checked() {
     check(
         added + 8,
         263,
-        "added token 2: expected texts in strictly ascending order",
+        "added token 1: expected texts in strictly ascending order",
     );
     check(
         eos,

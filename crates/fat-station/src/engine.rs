@@ -47,9 +47,9 @@ fn forward(model: &Model, rows: &[HeldRow], cache: &mut KvCache) -> Result<Tenso
     Ok(model.decoder.forward(&hidden, cache)?)
 }
 
-/// Row `at` of `hidden` (`[seq, hidden_size]`) as `[1, hidden_size]`.
-fn position(hidden: &Tensor, at: usize) -> Result<Tensor, Error> {
+/// Rows `at .. at + count` of `hidden` (`[seq, hidden_size]`) as `[count, hidden_size]`.
+fn positions(hidden: &Tensor, at: usize, count: usize) -> Result<Tensor, Error> {
     Ok(hidden
-        .narrow(0, at, 1)
+        .narrow(0, at, count)
         .map_err(decoder_models::Error::from)?)
 }

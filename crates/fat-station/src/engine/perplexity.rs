@@ -2,13 +2,17 @@
 //! side, each computed afresh, its first token replaced by BOS where the model adds one, the second
 //! half of each scored. What is left over at the end of the text is not used.
 
-use super::{Waiting, forward, position};
+use super::{Waiting, forward, positions};
 use crate::embedding::CHUNK_TOKENS;
 use crate::error::Error;
 use crate::model::Model;
 use crate::traffic::Phase;
 use decoder_models::{KvCache, LmHead};
 use serde::Serialize;
+
+/// Positions that pass the head together: their logits are at most 16 MB for 262,144 tokens, and
+/// the head's bytes are read once for all of them.
+const HEAD_POSITIONS: usize = 16;
 
 /// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -122,14 +126,19 @@ fn score(
         }
         let rows = waiting.wait(model.embedding.rows(chunk, Phase::Prefill, &model.traffic))?;
         let hidden = forward(model, &rows, &mut cache)?;
-        for at in 0..chunk.len() {
-            let position_at = chunk_at * CHUNK_TOKENS + at;
-            let Some(&next) = window.get(position_at + 1) else {
-                break;
-            };
-            if position_at >= first {
-                losses.push(loss(&head.logits(&position(&hidden, at)?)?, next)?);
+        // Positions of this chunk that are scored, and that have a next token.
+        let begin = chunk_at * CHUNK_TOKENS;
+        let end = chunk.len().min(window.len() - 1 - begin);
+        let mut at = first.saturating_sub(begin).min(end);
+        while at < end {
+            let count = HEAD_POSITIONS.min(end - at);
+            let hidden = positions(&hidden, at, count)?;
+            let logits = head.logits(&hidden)?;
+            let next = &window[begin + at + 1..];
+            for (logits, &next) in logits.chunks_exact(head.vocab_size()).zip(next) {
+                losses.push(loss(logits, next)?);
             }
+            at += count;
         }
     }
     Ok(losses)

@@ -2,7 +2,7 @@
 
 use super::sampler::{Sampler, SamplingOptions};
 use super::stop::{StopMatcher, StopOutcome};
-use super::{Waiting, forward, position};
+use super::{Waiting, forward, positions};
 use crate::embedding::EmbeddedPrompt;
 use crate::error::Error;
 use crate::model::Model;
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
                 return Err(Error::Cancelled);
             }
             let hidden = forward(self.model, &chunk, &mut self.cache)?;
-            last = Some(position(&hidden, chunk.len() - 1)?);
+            last = Some(positions(&hidden, chunk.len() - 1, 1)?);
         }
         span.record("seconds", begun.elapsed().as_secs_f64());
         last.ok_or(Error::Request {

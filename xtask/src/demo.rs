@@ -1,6 +1,9 @@
 //! `cargo xtask demo`: what the product is for, on a real model, in a minute. Packs SmolLM2-135M-Instruct, serves it
 //! behind a thin link, and lets a node that holds none of its vocabulary matrix answer a question.
 
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use anyhow::{Result, ensure};
 
 use crate::child::Server;
@@ -51,42 +54,51 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if cache.exists() {
         std::fs::remove_dir_all(&cache)?;
     }
-    let knot = packed.knot();
+    eprintln!("\ndemo: a cold node, nothing on it but the binary:");
+    eprintln!("demo: fat-station --columnar-embed {rows_url} --embed-cache-rows 8192 run ...");
+    let cold = answer(&mut columnar(&rows_url, &cache, &arguments.prompt, &[]))?;
     eprintln!(
-        "demo: fat-station --columnar-embed {rows_url} --embed-cache-rows 8192, knot on disk, no row on the node"
+        "\ndemo: the same node again: its blocks and head are in the cache directory, only rows and paths move:"
     );
-    let mut station = repository::binary("fat-station");
-    station.args([
-        "--columnar-embed",
+    let warm = answer(&mut columnar(
         &rows_url,
-        "--embed-cache-rows",
-        "8192",
-        "--embed-always-remote",
-    ]);
-    station
-        .arg("--knot")
-        .arg(&knot)
-        .arg("--cache-dir")
-        .arg(&cache);
-    let columnar = answer(station.args(["run", "--max-tokens", "48", "--", &arguments.prompt]))?;
-
-    eprintln!("demo: the same question with the whole matrix at hand (dense)");
+        &cache,
+        &arguments.prompt,
+        &["--embed-always-remote"],
+    ))?;
+    eprintln!("\ndemo: the same question with the whole matrix at hand (dense):");
     let mut dense = repository::binary("fat-station");
     dense
         .arg("--knot")
-        .arg(&knot)
-        .args(["run", "--max-tokens", "48", "--", &arguments.prompt]);
+        .arg(packed.knot())
+        .args(run_arguments(&arguments.prompt));
+    let dense = answer(&mut dense)?;
     ensure!(
-        answer(&mut dense)? == columnar,
-        "the dense run answered differently"
+        cold == dense && warm == dense,
+        "the columnar runs answered differently from the dense one"
     );
-    eprintln!("demo: both runs gave the same text");
+    eprintln!("\ndemo: all three runs gave the same text");
     Ok(())
 }
 
+/// The whole command of a node: the knot is found beside the rows.
+fn columnar(rows_url: &str, cache: &Path, prompt: &str, options: &[&str]) -> Command {
+    let mut station = repository::binary("fat-station");
+    station
+        .args(["--columnar-embed", rows_url, "--embed-cache-rows", "8192"])
+        .arg("--cache-dir")
+        .arg(cache);
+    station.args(options).args(run_arguments(prompt));
+    station
+}
+
+fn run_arguments(prompt: &str) -> [&str; 5] {
+    ["run", "--max-tokens", "48", "--", prompt]
+}
+
 /// Runs a station with its summary on our stderr, prints and returns its text.
-fn answer(station: &mut std::process::Command) -> Result<String> {
-    let output = station.stderr(std::process::Stdio::inherit()).output()?;
+fn answer(station: &mut Command) -> Result<String> {
+    let output = station.stderr(Stdio::inherit()).output()?;
     ensure!(
         output.status.success(),
         "{station:?} ended with {}",

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use helix_transport::{Error, ErrorKind, HttpBackend, HttpConfig, RangeSource};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
-use rustls_pki_types::PrivateKeyDer;
+use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
 
 use crate::origin::Origin;

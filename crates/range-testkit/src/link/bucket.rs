@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time a late waker may make up for: the runtime's timer rounds up to whole milliseconds, and
-/// without this a fast line would lose what each rounding costs.
-const CATCH_UP: Duration = Duration::from_millis(3);
+/// How late a task may notice that the line was free and still lose nothing: timers round up to
+/// whole milliseconds, and a busy machine adds its own. Only bytes that were waiting are credited,
+/// so an idle line saves nothing up.
+const MAX_LATENESS: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Bucket {
@@ -30,18 +31,24 @@ impl Bucket {
         usize::try_from(piece.clamp(1460, 64 << 10)).unwrap_or(1460)
     }
 
-    /// Takes `bytes` and returns when the last of them has entered the line.
-    pub(super) fn take(&self, bytes: u64) -> Instant {
+    /// Takes `bytes` that have waited since `waiting_since` and returns when the last of them has
+    /// entered the line: never in the past, so that catching up serves the rate and shortens no
+    /// delay. The line itself is free from the exact moment on.
+    pub(super) fn take(&self, bytes: u64, waiting_since: Instant) -> Instant {
         let now = Instant::now();
         let Some(rate) = self.rate_bytes_per_s else {
             return now;
         };
         let taking_ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let taking = Duration::from_nanos(u64::try_from(taking_ns).unwrap_or(u64::MAX));
+        let earliest = now
+            .checked_sub(MAX_LATENESS)
+            .unwrap_or(now)
+            .max(waiting_since)
+            .min(now);
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let earliest = now.checked_sub(CATCH_UP).unwrap_or(now);
         *free_at = (*free_at).max(earliest) + taking;
-        *free_at
+        (*free_at).max(now)
     }
 }
 
@@ -53,12 +60,29 @@ mod tests {
     async fn pieces_queue_behind_each_other_and_the_rate_is_exact() {
         let bucket = Bucket::new(Some(1_000_000));
         let start = Instant::now();
-        let first = bucket.take(10_000);
-        assert_eq!(first - start, Duration::from_millis(10));
-        assert_eq!(bucket.take(5_000) - start, Duration::from_millis(15));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        // An idle line saves nothing up beyond the catch-up.
-        assert_eq!(bucket.take(10_000) - start, Duration::from_millis(1007));
+        assert_eq!(
+            bucket.take(10_000, start) - start,
+            Duration::from_millis(10)
+        );
+        assert_eq!(bucket.take(5_000, start) - start, Duration::from_millis(15));
         assert_eq!(bucket.piece_bytes(), 2000);
+        // An idle line saves nothing up.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let later = Instant::now();
+        assert_eq!(
+            bucket.take(10_000, later) - later,
+            Duration::from_millis(10)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_task_keeps_the_rate_and_shortens_no_delay() {
+        let bucket = Bucket::new(Some(1_000_000));
+        let start = Instant::now();
+        let free = bucket.take(10_000, start);
+        // The task should have come at 10 ms, and comes at 17.
+        tokio::time::advance(Duration::from_millis(17)).await;
+        assert_eq!(bucket.take(4_000, free), Instant::now());
+        assert_eq!(bucket.take(6_000, free) - start, Duration::from_millis(20));
     }
 }

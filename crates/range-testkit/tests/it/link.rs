@@ -48,30 +48,40 @@ async fn ask(stream: &mut TcpStream, count: u32) -> Duration {
     start.elapsed()
 }
 
-/// None may be faster than expected; the fastest must be close, the others may have waited for a
-/// machine that is busy with other tests.
-fn assert_about(found: &[Duration], expected_ms: u64) {
+/// Measures until a time is as close to the expected one as the link promises, or patience ends: a
+/// busy machine makes an exchange slower, never faster. None may be faster than expected.
+async fn assert_about(expected_ms: u64, mut measure: impl AsyncFnMut() -> Duration) {
     let expected = Duration::from_millis(expected_ms);
-    let fastest = *found.iter().min().unwrap();
-    assert!(
-        fastest >= expected,
-        "{fastest:?} is faster than {expected:?}"
-    );
-    let most = expected + Duration::from_millis(25);
-    assert!(fastest <= most, "{found:?} are slower than {most:?}");
+    let mut fastest = Duration::MAX;
+    for _ in 0..30 {
+        let found = measure().await;
+        assert!(found >= expected, "{found:?} is faster than {expected:?}");
+        fastest = fastest.min(found);
+        if fastest <= expected + Duration::from_millis(12) {
+            return;
+        }
+    }
+    panic!("{fastest:?} at best, expected {expected:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_exchange_takes_two_round_trips_and_later_ones_one() {
-    let link = link(80, None).await;
-    let mut stream = TcpStream::connect(link.address()).await.unwrap();
-    assert_about(ask(&mut stream, 100).await, 160);
-    assert_about(ask(&mut stream, 100).await, 80);
-    assert_about(ask(&mut stream, 100).await, 80);
-    assert_eq!(
-        (link.connections(), link.up_bytes(), link.down_bytes()),
-        (1, 12, 300)
-    );
+    let link = link(40, None).await;
+    let address = link.address();
+    // The handshake is part of the first exchange: the clock starts before it.
+    assert_about(80, async || {
+        let start = Instant::now();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        ask(&mut stream, 100).await;
+        start.elapsed()
+    })
+    .await;
+    let made = link.connections();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    ask(&mut stream, 100).await;
+    assert_about(40, async || ask(&mut stream, 100).await).await;
+    assert_eq!(link.connections(), made + 1);
+    assert_eq!(link.down_bytes(), link.up_bytes() / 4 * 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,11 +90,7 @@ async fn the_delay_costs_no_throughput() {
     let link = link(80, Some(2_500_000)).await;
     let mut stream = TcpStream::connect(link.address()).await.unwrap();
     ask(&mut stream, 1).await;
-    let mut found = Vec::new();
-    for _ in 0..3 {
-        found.push(ask(&mut stream, 500_000).await);
-    }
-    assert_about(&found, 80 + 197);
+    assert_about(80 + 200, async || ask(&mut stream, 500_000).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +113,9 @@ async fn connections_share_one_rate() {
         let took = ask.await.unwrap();
         (slowest, fastest) = (slowest.max(took), fastest.min(took));
     }
-    assert_about(start.elapsed(), 197);
+    let all = start.elapsed();
+    // 400 kB at 2 MB/s; each alone would be done in 50 ms.
+    assert!(all >= Duration::from_millis(200), "{all:?}");
     assert!(
         fastest > slowest / 2,
         "shares are fair: {fastest:?} of {slowest:?}"
@@ -164,24 +172,35 @@ async fn a_rate_of_nothing_is_refused() {
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
+/// A test that fails leaves no process behind.
+struct KillOnDrop(std::process::Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_prints_its_address_first() {
     use std::io::BufRead;
     use std::process::{Command, Stdio};
 
     let upstream = upstream().await.to_string();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_range-testkit"))
+    let child = Command::new(env!("CARGO_BIN_EXE_range-testkit"))
         .args(["link", "--listen", "127.0.0.1:0", "--upstream", &upstream])
         .args(["--rtt-ms", "5", "--rate-bytes-per-s", "1000000"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut child = KillOnDrop(child);
     let mut address = String::new();
-    std::io::BufReader::new(child.stdout.take().unwrap())
+    std::io::BufReader::new(child.0.stdout.take().unwrap())
         .read_line(&mut address)
         .unwrap();
+    let start = Instant::now();
     let mut stream = TcpStream::connect(address.trim()).await.unwrap();
-    assert!(ask(&mut stream, 64).await >= Duration::from_millis(10));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    ask(&mut stream, 64).await;
+    assert!(start.elapsed() >= Duration::from_millis(10));
 }

@@ -127,3 +127,61 @@ fn from_knot(source: &Path) -> Result<Tokenizer, Error> {
         source: error,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use compact_tokenizer::{Algorithm, TokenKind, TokenSpec, TokenizerSpec};
+
+    use super::{TokenizeArgs, run};
+
+    fn arguments(source: &[u8], text: &[u8], json: bool) -> (tempfile::TempDir, TokenizeArgs) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("source"), source).unwrap();
+        std::fs::write(path("text"), text).unwrap();
+        let arguments = TokenizeArgs {
+            source: path("source"),
+            file: path("text"),
+            special: true,
+            json,
+        };
+        (directory, arguments)
+    }
+
+    fn bytes() -> Vec<u8> {
+        let mut spec = TokenizerSpec::new(Algorithm::ByteLevel);
+        spec.tokens = (0..=255_u8)
+            .map(|byte| TokenSpec::new([byte], TokenKind::Normal))
+            .collect();
+        spec.bos_id = Some(1);
+        spec.add_bos = true;
+        spec.to_bytes().unwrap()
+    }
+
+    #[test]
+    fn ids_are_printed_as_a_line_or_as_json() {
+        let (_kept, plain) = arguments(&bytes(), b"hi\n", false);
+        assert_eq!(run(&plain).unwrap(), "1 104 105 10");
+        let (_kept, json) = arguments(&bytes(), b"hi", true);
+        assert_eq!(
+            run(&json).unwrap(),
+            r#"{"ids":[1,104,105],"text_bytes":2,"vocabulary_len":256}"#
+        );
+    }
+
+    #[test]
+    fn bad_input_is_named() {
+        let error = |source: &[u8], text: &[u8]| {
+            let (_kept, arguments) = arguments(source, text, false);
+            run(&arguments).unwrap_err().to_string()
+        };
+        assert!(
+            error(&bytes(), b"ab\xff")
+                .contains("text: expected UTF-8, found an invalid byte after 2 valid ones")
+        );
+        assert!(error(b"what?", b"").contains("is no checkpoint: expected a knot, a GGUF file"));
+        assert!(error(b"GGUF", b"").contains("version at byte 4: expected 4 bytes"));
+        assert!(error(b"\x89GKQ\r\n\x1a\n", b"").contains("source"));
+        assert!(error(&bytes()[..50], b"").contains("source"));
+    }
+}

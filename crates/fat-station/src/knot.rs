@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::locator::Locator;
 use crate::origin;
+use crate::telemetry;
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use gkq_v2::{Block, Knot, Section};
@@ -124,6 +125,8 @@ impl OpenKnot {
             Payloads::Mapped(bytes) => wanted
                 .iter()
                 .map(|payload| {
+                    let bytes_of = payload.range.end - payload.range.start;
+                    telemetry::knot_block(&payload.name, bytes_of).record("from", "map");
                     // The front was checked against the length of the map: only a bug leads here.
                     slice(bytes, &payload.range).ok_or(Error::Lost {
                         what: "a mapped payload",

@@ -200,6 +200,7 @@ impl PayloadFetcher {
             file,
             mut writer,
             hasher,
+            span,
         } = incoming;
         writer.flush().await.map_err(Error::file(file.path()))?;
         let found = hasher.finalize();
@@ -213,7 +214,7 @@ impl PayloadFetcher {
         }
         let bytes = wanted.range.end - wanted.range.start;
         options.meter.add_useful(bytes);
-        telemetry::knot_block(&wanted.name, bytes).record("from", "origin");
+        span.record("from", "origin");
         Ok((at, self.cache.keep(file, &wanted.blake3)?))
     }
 }
@@ -225,6 +226,8 @@ struct Incoming<'a> {
     file: NamedTempFile,
     writer: tokio::fs::File,
     hasher: blake3::Hasher,
+    /// From the first byte to the digest.
+    span: tracing::Span,
 }
 
 impl<'a> Incoming<'a> {
@@ -241,6 +244,7 @@ impl<'a> Incoming<'a> {
             file,
             writer,
             hasher: blake3::Hasher::new(),
+            span: telemetry::knot_block(&wanted.name, wanted.range.end - wanted.range.start),
         })
     }
 

@@ -14,34 +14,45 @@ pub(crate) struct Station {
 }
 
 impl Station {
+    /// Starts a station and waits until it can answer.
     pub(crate) fn start(flags: &[&str]) -> Self {
-        let mut child = binary()
-            .args(flags)
-            .args(["--listen", "127.0.0.1:0"])
+        let mut station = Self::listening(flags);
+        station.wait_for(|line| line.ends_with("is ready").then_some(()));
+        station
+    }
+
+    /// Starts a station and waits until it listens.
+    fn listening(flags: &[&str]) -> Self {
+        let mut command = binary();
+        command.args(flags).args(["--listen", "127.0.0.1:0"]);
+        let mut child = command
             .stderr(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut address = None;
-        // Ready is said last: from then on prompts are answered.
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut station = Self {
+            child,
+            address: String::new(),
+            stderr,
+        };
+        station.address =
+            station.wait_for(|line| line.strip_prefix("listening on http://").map(str::to_owned));
+        station
+    }
+
+    fn wait_for<T>(&mut self, found: impl Fn(&str) -> Option<T>) -> T {
+        let mut seen = String::new();
         loop {
             let mut line = String::new();
             assert!(
-                stderr.read_line(&mut line).unwrap() > 0,
-                "the station ended"
+                self.stderr.read_line(&mut line).unwrap() > 0,
+                "the station ended: {seen}"
             );
-            if let Some(url) = line.trim().strip_prefix("listening on http://") {
-                address = Some(url.to_owned());
+            if let Some(found) = found(line.trim()) {
+                return found;
             }
-            if line.trim().ends_with("is ready") {
-                break;
-            }
-        }
-        Self {
-            child,
-            address: address.unwrap(),
-            stderr,
+            seen.push_str(&line);
         }
     }
 
@@ -238,4 +249,51 @@ fn a_model_that_cannot_be_loaded_ends_the_server() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains(&address));
+}
+
+#[test]
+fn while_it_loads_it_lives_and_says_so() {
+    // An origin that accepts and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let rows = format!("http://{}/tied.rows", silent.local_addr().unwrap());
+    let station = Station::listening(&["--columnar-embed", &rows]);
+    assert_eq!(station.get("/live").0, 200);
+    assert_eq!(
+        station.get("/health"),
+        (503, json!({ "status": "loading" }))
+    );
+    let (status, reply) = station.complete(r#"{"prompt": "a"}"#);
+    assert_eq!(
+        (status, &reply["error"]["type"]),
+        (503, &json!("unavailable_error"))
+    );
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_session() {
+    let knot = packed("tied.gkq");
+    let mut station = Station::start(&["--knot", &knot, "--queue", "0"]);
+    let body = r#"{"prompt": "abc", "max_tokens": 1000, "temperature": 4}"#;
+    let mut gone = TcpStream::connect(&station.address).unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length:";
+    write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    drop(gone);
+    // The place is free as soon as the session has noticed.
+    let begun = std::time::Instant::now();
+    while station.complete(r#"{"prompt": "abc", "max_tokens": 1}"#).0 != 200 {
+        assert!(begun.elapsed().as_secs() < 20, "the place is still taken");
+    }
+    let term = ["-TERM", &station.child.id().to_string()].map(str::to_owned);
+    assert!(
+        std::process::Command::new("kill")
+            .args(term)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let generated = station.wait_for(|line| {
+        let (_, rest) = line.split_once(" prompt + ")?;
+        rest.split(' ').next()?.parse::<u64>().ok()
+    });
+    assert!(generated < 1_000, "{generated} tokens for nobody");
 }

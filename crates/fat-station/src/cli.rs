@@ -59,7 +59,7 @@ pub struct StationArgs {
         global = true
     )]
     pub embed_cache_rows: u64,
-    /// Knot of the model: a path or URL; the default is <stem>.gkq beside the row file
+    /// Knot of the model: a path or URL; the default is STEM.gkq beside the row file
     #[arg(
         long,
         value_name = "PATH|URL",

@@ -24,8 +24,9 @@ pub(crate) enum Head {
 /// whose shapes are those of `tied` with other weights.
 pub(crate) fn models() -> &'static Path {
     static MODELS: LazyLock<PathBuf> = LazyLock::new(|| {
-        let directory =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tiny-{}", std::process::id()));
+        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        remove_left_overs(scratch);
+        let directory = scratch.join(format!("tiny-{}", std::process::id()));
         for (name, head, seed, matrix) in [
             ("tied", Head::Tied, 1, Matrix::Inside),
             ("untied", Head::Untied, 1, Matrix::Inside),
@@ -45,6 +46,20 @@ pub(crate) fn models() -> &'static Path {
         directory.join("packed")
     });
     &MODELS
+}
+
+/// Removes the models of test runs that have ended: a static is never dropped.
+fn remove_left_overs(scratch: &Path) {
+    let proc = Path::new("/proc");
+    for entry in std::fs::read_dir(scratch).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix("tiny-")
+            .filter(|_| proc.join("self").exists());
+        if owner.is_some_and(|owner| !proc.join(owner).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn write_checkpoint(directory: &Path, head: Head, seed: u64) {

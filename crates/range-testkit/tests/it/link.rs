@@ -48,7 +48,7 @@ async fn ask(stream: &mut TcpStream, count: u32) -> Duration {
     start.elapsed()
 }
 
-/// Measures until a time is as close to the expected one as the link promises, or patience ends: a
+/// Measures until a time is close to the expected one, or patience ends: a
 /// busy machine makes an exchange slower, never faster. None may be faster than expected.
 async fn assert_about(expected_ms: u64, mut measure: impl AsyncFnMut() -> Duration) {
     let expected = Duration::from_millis(expected_ms);
@@ -57,7 +57,7 @@ async fn assert_about(expected_ms: u64, mut measure: impl AsyncFnMut() -> Durati
         let found = measure().await;
         assert!(found >= expected, "{found:?} is faster than {expected:?}");
         fastest = fastest.min(found);
-        if fastest <= expected + Duration::from_millis(12) {
+        if fastest <= expected + Duration::from_millis(30) {
             return;
         }
     }

@@ -1,19 +1,112 @@
-//! `cargo xtask bench`: speed, as ratios within one run. Absolute times on a shared machine mean little.
+//! `cargo xtask bench`: speed and memory, each question a subcommand with a small table. Ratios within one run count;
+//! absolute times on a shared machine mean little. The figures that were measured are in docs/performance.md.
 
-use anyhow::Result;
+mod link;
+mod machine;
+mod memory;
+mod open;
+mod peer;
+mod perplexity;
 
+use anyhow::{Result, ensure};
+use clap::Subcommand;
+
+use crate::models::{Package, PackedModel};
 use crate::repository;
 
 /// Flags of the task.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
-    /// Only benchmarks whose name contains this.
+    /// Only criterion benchmarks whose name contains this.
     filter: Option<String>,
+    #[command(subcommand)]
+    question: Option<Question>,
 }
 
-/// Runs the criterion benchmarks; each states the question it answers.
+#[derive(Subcommand)]
+enum Question {
+    /// Row lookup from a warm cache (criterion).
+    Rows,
+    /// A cold batch of rows behind a link: waves, round trips, requests, amplification.
+    Link(link::Arguments),
+    /// Opening a local knot, and its tokenizer apart.
+    Open,
+    /// Resident memory of a station beside what it may use.
+    Memory,
+    /// Prefill and decode beside a packaged llama.cpp, in alternating pairs.
+    Peer(peer::Arguments),
+    /// Perplexity, beside a packaged llama.cpp if one is given.
+    Perplexity(perplexity::Arguments),
+}
+
+/// Answers one question, or runs all criterion benchmarks.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    println!("{}", machine::describe()?);
+    match &arguments.question {
+        None => criterion("--workspace", arguments.filter.as_deref()),
+        Some(Question::Rows) => criterion("--package=columnar-embed", Some("warm_lookup")),
+        Some(Question::Link(arguments)) => link::run(arguments),
+        Some(Question::Open) => open::run(),
+        Some(Question::Memory) => memory::run(),
+        Some(Question::Peer(arguments)) => peer::run(arguments),
+        Some(Question::Perplexity(arguments)) => perplexity::run(arguments),
+    }
+}
+
+/// Criterion benchmarks under the profile of the tests, whose numeric crates are as optimised as a release's: a second
+/// build of everything would tell little more.
+fn criterion(packages: &str, filter: Option<&str>) -> Result<()> {
     let mut cargo = repository::cargo();
-    cargo.args(["bench", "--workspace", "--benches", "--"]);
-    repository::run(cargo.args(arguments.filter.iter()))
+    cargo.args(["bench", packages, "--benches", "--profile", "dev", "--"]);
+    repository::run(cargo.args(filter))
+}
+
+/// The real models that every question is asked about.
+const MODELS: [Package; 2] = [Package::Smollm2, Package::Gemma3];
+
+/// A packaged model and the knot and rows made from it.
+struct Model {
+    gguf: std::path::PathBuf,
+    packed: PackedModel,
+}
+
+/// Builds the binaries and packs both models.
+fn models() -> Result<Vec<Model>> {
+    repository::build_binaries()?;
+    MODELS
+        .iter()
+        .map(|package| {
+            let gguf = package.fetch()?;
+            let stem = gguf.file_stem().unwrap_or_default().to_string_lossy();
+            let packed = PackedModel::pack(&gguf, &format!("bench-{stem}"), &[])?;
+            Ok(Model { gguf, packed })
+        })
+        .collect()
+}
+
+/// Builds the station's examples: each answers one question with one JSON object.
+fn build_examples() -> Result<()> {
+    let mut cargo = repository::cargo();
+    repository::run(cargo.args(["build", "-p", "fat-station", "--examples", "--quiet"]))
+}
+
+/// The middle value, the lower one of two.
+fn median(values: &[f64]) -> Result<f64> {
+    ensure!(!values.is_empty(), "nothing was measured");
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Ok(sorted[(sorted.len() - 1) / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_a_value_that_was_measured() {
+        assert!((median(&[3.0, 1.0, 2.0]).unwrap() - 2.0).abs() < f64::EPSILON);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]).unwrap() - 2.0).abs() < f64::EPSILON);
+        assert!(median(&[]).is_err());
+    }
 }

@@ -40,6 +40,11 @@ pub(crate) fn binary(name: &str) -> Command {
     Command::new(binaries_dir().join(name))
 }
 
+/// An example of a crate, built before by whoever asks for it.
+pub(crate) fn example(name: &str) -> Command {
+    Command::new(binaries_dir().join("examples").join(name))
+}
+
 /// Cargo, at the workspace root.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,7 +1,7 @@
 //! The gated feed-forward network that all families share: `down(act(gate(x)) * up(x))`. How gate
 //! and up are stored (apart, or fused as in Phi-3) is the family's affair.
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result as CandleResult, Shape, Tensor};
+use candle_core::{CpuStorage, InplaceOp2, Layout, Result as CandleResult, Tensor};
 
 use crate::Error;
 use crate::config::{Activation, DecoderConfig};
@@ -54,39 +54,45 @@ impl GatedMlp {
     pub(crate) fn forward(&self, hidden: &Tensor) -> Result<Tensor, Error> {
         let gate = self.gate_proj.forward(hidden)?;
         let up = self.up_proj.forward(hidden)?;
-        self.down_proj
-            .forward(&gate.apply_op2_no_bwd(&up, &Gate(self.activation))?)
+        // In place, and the gate let go early: these are the largest activations of a prompt.
+        up.inplace_op2(&gate, &Gate(self.activation))?;
+        drop(gate);
+        self.down_proj.forward(&up)
     }
 }
 
-/// `act(gate) * up`, value by value.
+/// `up *= act(gate)`, value by value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate(pub(crate) Activation);
 
-impl CustomOp2 for Gate {
+impl InplaceOp2 for Gate {
     fn name(&self) -> &'static str {
         "gate"
     }
 
     fn cpu_fwd(
         &self,
+        up_storage: &mut CpuStorage,
+        up_layout: &Layout,
         gate_storage: &CpuStorage,
         gate_layout: &Layout,
-        up_storage: &CpuStorage,
-        up_layout: &Layout,
-    ) -> CandleResult<(CpuStorage, Shape)> {
+    ) -> CandleResult<()> {
         let gate = contiguous_f32(gate_storage, gate_layout, self.name())?;
-        let up = contiguous_f32(up_storage, up_layout, self.name())?;
-        if gate_layout.dims() != up_layout.dims() {
+        let CpuStorage::F32(up) = up_storage else {
+            candle_core::bail!("gate: the other operand is not f32");
+        };
+        let (Some((start, end)), true) = (
+            up_layout.contiguous_offsets(),
+            gate_layout.dims() == up_layout.dims(),
+        ) else {
             candle_core::bail!(
                 "gate: {:?} against {:?}",
                 gate_layout.dims(),
                 up_layout.dims()
             );
-        }
+        };
         let width = gate_layout.dims().last().copied().unwrap_or(1).max(1);
-        let mut output = up.to_vec();
-        for_rows(&mut output, width, |index, row| {
+        for_rows(&mut up[start..end], width, |index, row| {
             let gate = &gate[index * width..][..width];
             match self.0 {
                 Activation::Silu => row
@@ -99,7 +105,7 @@ impl CustomOp2 for Gate {
                     .for_each(|(up, gate)| *up *= gelu_tanh(*gate)),
             }
         });
-        Ok((CpuStorage::F32(output), gate_layout.shape().clone()))
+        Ok(())
     }
 }
 

@@ -47,6 +47,7 @@ const ABSENT: &[(&str, &[&str], &[&str])] = &[
         &["--no-default-features"],
         &["hyper", "rustls"],
     ),
+    ("columnar-embed", &[], &["hyper", "rustls"]),
     ("decoder-models", &[], &["tokio", "hyper"]),
     ("fat-station", &[], &["faer"]),
 ];

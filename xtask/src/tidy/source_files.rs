@@ -1,4 +1,4 @@
-//! Heads, lengths and names of source files, and texts that must not carry a machine's paths.
+//! Heads, lengths and names of source files.
 
 use std::path::Path;
 
@@ -28,7 +28,6 @@ pub(super) fn faults() -> Result<Vec<String>> {
 fn faults_of(path: &Path, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let shown = path.display();
-    // An example that is included elsewhere as a module may start with a shebang-free comment only.
     if !text.starts_with("//!") {
         faults.push(format!(
             "{shown}: line 1 must be `//!`: what the file is, and what it is not"

@@ -26,6 +26,7 @@ pub(crate) struct EmbeddingSummary {
     pub(crate) decode_distinct_rows: u64,
     pub(crate) full_table_bytes: u64,
     pub(crate) prefill_received_bytes: u64,
+    pub(crate) prefill_path_received_bytes: u64,
     pub(crate) prefill_round_trips: u64,
 }
 

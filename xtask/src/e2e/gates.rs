@@ -63,7 +63,10 @@ pub(super) fn failures(case: &Case) -> Vec<String> {
             case.embedding_bytes_received + case.path_bytes_received,
             "the session",
         ),
-        ByteGate::Prompt => (case.prefill_embedding_bytes_received, "the prompt"),
+        ByteGate::Prompt => (
+            case.prefill_embedding_bytes_received + case.prefill_path_bytes_received,
+            "the prompt",
+        ),
         ByteGate::ReportedOnly => (0, ""),
     };
     require(

@@ -10,6 +10,10 @@ use crate::linear::{Bias, Linear};
 use crate::slices::{contiguous_f32, for_rows};
 use crate::weights::WeightSource;
 
+/// Rows taken at once: gate and up of a whole prompt chunk would be a station's largest
+/// activations, and a row's bits don't depend on how many come along.
+const ROWS_AT_ONCE: usize = 128;
+
 /// `[rows, hidden]` to `[rows, hidden]` by way of `[rows, intermediate]`.
 #[derive(Debug)]
 pub(crate) struct GatedMlp {
@@ -52,6 +56,19 @@ impl GatedMlp {
     }
 
     pub(crate) fn forward(&self, hidden: &Tensor) -> Result<Tensor, Error> {
+        let rows = hidden.dims().first().copied().unwrap_or(0);
+        if rows <= ROWS_AT_ONCE {
+            return self.forward_rows(hidden);
+        }
+        let mut parts = Vec::with_capacity(rows.div_ceil(ROWS_AT_ONCE));
+        for start in (0..rows).step_by(ROWS_AT_ONCE) {
+            let part = hidden.narrow(0, start, ROWS_AT_ONCE.min(rows - start))?;
+            parts.push(self.forward_rows(&part)?);
+        }
+        Ok(Tensor::cat(&parts, 0)?)
+    }
+
+    fn forward_rows(&self, hidden: &Tensor) -> Result<Tensor, Error> {
         let gate = self.gate_proj.forward(hidden)?;
         let up = self.up_proj.forward(hidden)?;
         // In place, and the gate let go early: these are the largest activations of a prompt.

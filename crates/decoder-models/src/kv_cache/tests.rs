@@ -48,9 +48,9 @@ proptest! {
     #[test]
     fn every_visible_position_is_there(
         window in 1_usize..200,
+        capacity in prop::sample::select(vec![300_usize, 1500]),
         steps in prop::collection::vec(1_usize..120, 1..40),
     ) {
-        let capacity = 1500;
         let mut cache = KvCache::new(capacity, KV_HEADS, HEAD_DIM, &[None, Some(window)]);
         for added in steps {
             if cache.check_room(added).is_err() {
@@ -94,6 +94,17 @@ fn memory_is_taken_as_the_sequence_grows() {
     assert_eq!(cache.allocated_bytes(), 64 * position_bytes);
     append(&mut cache, 990);
     assert!(cache.allocated_bytes() <= 1500 * position_bytes);
+}
+
+#[test]
+fn a_short_sequence_never_moves_its_buffers() {
+    let mut cache = KvCache::new(1000, KV_HEADS, HEAD_DIM, &[None]);
+    let buffer = cache.layers_mut()[0].keys().as_ptr();
+    for added in [1, 512, 400, 87] {
+        append(&mut cache, added);
+        assert_holds(&mut cache, 0);
+    }
+    assert_eq!(cache.layers_mut()[0].keys().as_ptr(), buffer);
 }
 
 #[test]

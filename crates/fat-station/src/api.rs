@@ -9,10 +9,12 @@
 
 mod admission;
 mod completions;
+mod connection;
 mod error;
 mod wire;
 
 pub use admission::Admission;
+pub use connection::{ConnectionLimits, serve_connections};
 pub use error::ApiError;
 
 use crate::model::Model;

@@ -1,6 +1,9 @@
 //! Chat templates: Jinja as Hugging Face transformers renders it (trimmed blocks, `tojson` without
 //! HTML escapes, `strftime_now`, `raise_exception`, Python's string methods, `{% generation %}`).
 //! It does not tokenise. Specification: transformers' `apply_chat_template`.
+//!
+//! A template is a program of whoever published the model: its source, its steps, the memory it
+//! takes and the stack it stands on are bounded. It runs to its end on the calling thread's time.
 
 use crate::calendar;
 use crate::error::Error;
@@ -9,6 +12,24 @@ use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
 const NAME: &str = "chat_template";
+
+/// Largest source. Published templates with tools have some 15 KiB.
+const SOURCE_BYTES: usize = 64 << 10;
+
+/// Budget of a rendering: one for a step or for 64 bytes that are made on the way or written, so
+/// 64 MB or a million steps. Published templates take some hundred steps a message.
+const FUEL: u64 = 1 << 20;
+
+/// Stack of the thread that parses and renders. The engine recurses along nested values and chains
+/// of operators; within [`SOURCE_BYTES`] and [`FUEL`] these are at most some 100,000 deep. Only the
+/// pages that are used become memory.
+const STACK_BYTES: usize = 512 << 20;
+
+/// Most bytes of one `tojson`.
+const JSON_BYTES: usize = 1 << 20;
+
+/// Widest indent of `tojson`.
+const INDENT_SPACES: usize = 16;
 
 /// One message of a conversation.
 #[derive(Debug, Clone)]
@@ -50,13 +71,28 @@ impl ChatTemplate {
     /// `eos_token`.
     ///
     /// # Errors
-    /// [`Error::Template`] with the line of the first mistake.
+    /// [`Error::Template`] with the line of the first mistake, or for a source of more than 64 KiB.
     pub fn new(
         source: &str,
         bos_token: Option<String>,
         eos_token: Option<String>,
     ) -> Result<Self, Error> {
+        if source.len() > SOURCE_BYTES {
+            return Err(Error::Template {
+                message: format!("{} bytes, the limit is {SOURCE_BYTES}", source.len()),
+            });
+        }
+        let environment = on_deep_stack(|| Self::parse(source))?;
+        Ok(Self {
+            environment,
+            bos_token,
+            eos_token,
+        })
+    }
+
+    fn parse(source: &str) -> Result<Environment<'static>, Error> {
         let mut environment = Environment::new();
+        environment.set_fuel(Some(FUEL));
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
             .lstrip_blocks(true)
@@ -74,18 +110,19 @@ impl ChatTemplate {
         environment
             .add_template_owned(NAME, without_generation_tags(source))
             .map_err(|error| template_error(&error))?;
-        Ok(Self {
-            environment,
-            bos_token,
-            eos_token,
-        })
+        Ok(environment)
     }
 
     /// Text of the conversation, ending where the assistant begins to answer.
     ///
     /// # Errors
-    /// [`Error::Template`] where the template refuses the messages or is wrong.
+    /// [`Error::Template`] where the template refuses the messages, is wrong, or takes more steps
+    /// or memory than a template may.
     pub fn render(&self, messages: &[Message]) -> Result<String, Error> {
+        on_deep_stack(|| self.render_here(messages))
+    }
+
+    fn render_here(&self, messages: &[Message]) -> Result<String, Error> {
         let template = self
             .environment
             .get_template(NAME)
@@ -99,6 +136,21 @@ impl ChatTemplate {
             })
             .map_err(|error| template_error(&error))
     }
+}
+
+/// Runs `work` on a thread of its own, with [`STACK_BYTES`], and waits for it.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    let lost = || Error::Lost {
+        what: "the chat template",
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name(NAME.to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .map_err(|_no_thread| lost())?;
+        thread.join().map_err(|_panicked| lost())?
+    })
 }
 
 fn template_error(error: &minijinja::Error) -> Error {
@@ -157,15 +209,42 @@ fn to_json(
         let _: Option<Value> = kwargs.get(accepted)?;
     }
     kwargs.assert_all_used()?;
+    let too_much = |message| minijinja::Error::new(ErrorKind::InvalidOperation, message);
+    if indent.is_some_and(|width| width > INDENT_SPACES) {
+        return Err(too_much("tojson: indent is more than 16"));
+    }
+    // A value of few parts can hold them many times over: counted before it is unfolded.
+    serde_json::to_writer(Bounded(JSON_BYTES), value).map_err(|error| {
+        too_much("tojson: not a JSON value of at most 1 MiB").with_source(error)
+    })?;
     let json = serde_json::to_value(value).map_err(|error| {
         minijinja::Error::new(ErrorKind::InvalidOperation, "tojson: not a JSON value")
             .with_source(error)
     })?;
     let mut text = String::new();
     write_json(&json, indent, 0, &mut text);
+    if text.len() > JSON_BYTES {
+        return Err(too_much("tojson: the text has more than 1 MiB"));
+    }
     Ok(Value::from_safe_string(text))
 }
 
+/// Takes so many bytes, and keeps none.
+struct Bounded(usize);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let left = self.0.checked_sub(bytes.len());
+        self.0 = left.ok_or_else(|| std::io::Error::other("too long"))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Ends early once the text is beyond [`JSON_BYTES`], for the caller to find.
 fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, text: &mut String) {
     use serde_json::Value as Json;
     let (open, close, length) = match value {
@@ -174,13 +253,16 @@ fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, te
         scalar => return text.push_str(&scalar.to_string()),
     };
     let line = |depth: usize, text: &mut String| {
-        if let Some(width) = indent {
+        if let Some(width) = indent.filter(|_| text.len() <= JSON_BYTES) {
             text.push('\n');
             text.extend(std::iter::repeat_n(' ', width * depth));
         }
     };
     text.push(open);
     for at in 0..length {
+        if text.len() > JSON_BYTES {
+            return;
+        }
         if at > 0 {
             text.push_str(if indent.is_some() { "," } else { ", " });
         }

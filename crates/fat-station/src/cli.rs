@@ -1,8 +1,10 @@
 //! The flags as the user writes them: names, help, environment variables, and nothing resolved.
 //! What a combination of flags means is decided in [`crate::config`]; this file only parses.
 
+use crate::locator::redacted;
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -35,6 +37,28 @@ pub struct Cli {
     /// What to do; the server where it is absent.
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+impl Cli {
+    /// Parses the process's arguments; ends it with code 2 where they cannot be understood, or 0
+    /// after help. A URL in the wrong place is echoed without its secrets.
+    #[must_use]
+    pub fn from_process() -> Self {
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        Self::try_parse_from(&arguments).unwrap_or_else(|error| {
+            let shown = arguments.iter().map(|argument| match argument.to_str() {
+                Some(text) => OsString::from(redacted(text).into_owned()),
+                None => argument.clone(),
+            });
+            // The same mistake again, made of what may be shown.
+            match Self::try_parse_from(shown) {
+                Err(error) => error.exit(),
+                Ok(_) => Self::command()
+                    .error(error.kind(), "the command line could not be understood")
+                    .exit(),
+            }
+        })
+    }
 }
 
 /// Where the model comes from and how the station keeps and reports it.
@@ -204,7 +228,8 @@ pub struct SamplingArgs {
         long,
         value_name = "T",
         default_value_t = 0.0,
-        env = "FAT_STATION_TEMPERATURE"
+        env = "FAT_STATION_TEMPERATURE",
+        allow_negative_numbers = true
     )]
     pub temperature: f32,
     /// Keep the K most likely tokens; 0 keeps all
@@ -215,7 +240,8 @@ pub struct SamplingArgs {
         long,
         value_name = "P",
         default_value_t = 1.0,
-        env = "FAT_STATION_TOP_P"
+        env = "FAT_STATION_TOP_P",
+        allow_negative_numbers = true
     )]
     pub top_p: f32,
     /// Keep tokens at least this share as likely as the most likely one
@@ -223,7 +249,8 @@ pub struct SamplingArgs {
         long,
         value_name = "P",
         default_value_t = 0.0,
-        env = "FAT_STATION_MIN_P"
+        env = "FAT_STATION_MIN_P",
+        allow_negative_numbers = true
     )]
     pub min_p: f32,
     /// Seed of the draw; the default is a fresh one each run

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Most text that is read from stdin: no context takes more.
+const STDIN_BYTES: u64 = 16 << 20;
+
 /// What every command has.
 #[derive(Debug)]
 pub struct Station {
@@ -136,15 +139,31 @@ fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
         .map_err(Error::file(path))
 }
 
-/// The text itself, or stdin for `-`.
-fn text_or_stdin(text: &str) -> Result<String, Error> {
+/// The text itself, or stdin for `-`. Called before anything is fetched, off the runtime: whoever
+/// writes may take their time, and a signal ends the wait.
+async fn text_or_stdin(station: &Station, text: &str) -> Result<String, Error> {
     if text != "-" {
         return Ok(text.to_owned());
     }
-    let mut read = String::new();
-    std::io::Read::read_to_string(&mut std::io::stdin().lock(), &mut read)
-        .map_err(Error::file(Path::new("stdin")))?;
-    Ok(read)
+    let read = async {
+        let read = tokio::task::spawn_blocking(|| bounded_text(std::io::stdin().lock())).await;
+        read.map_err(|_panicked| Error::Lost { what: "stdin" })?
+    };
+    station.unless_interrupted(read).await
+}
+
+/// UTF-8 text of at most [`STDIN_BYTES`].
+fn bounded_text(source: impl std::io::Read) -> Result<String, Error> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read = source.take(STDIN_BYTES + 1).read_to_string(&mut text);
+    if text.len() as u64 > STDIN_BYTES {
+        return Err(Error::config(format!(
+            "the text on stdin has more than {STDIN_BYTES} bytes"
+        )));
+    }
+    read.map_err(Error::file(Path::new("stdin")))?;
+    Ok(text)
 }
 
 /// Writes a JSON value and a line end to stdout.
@@ -152,4 +171,19 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Error> {
     use std::io::Write as _;
     let text = serde_json::to_string(value).map_err(|error| Error::Output(error.into()))?;
     writeln!(std::io::stdout().lock(), "{text}").map_err(Error::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_on_stdin_is_bounded() {
+        assert_eq!(bounded_text("é".as_bytes()).unwrap(), "é");
+        assert_eq!(
+            bounded_text(std::io::repeat(b'a')).unwrap_err().to_string(),
+            "the text on stdin has more than 16777216 bytes"
+        );
+        assert!(matches!(bounded_text(&[0xFF][..]), Err(Error::File { .. })));
+    }
 }

@@ -108,6 +108,18 @@ pub enum Error {
         /// Tokens that the context holds, prompt and answer together.
         context: usize,
     },
+    /// The prompt is so long that its tokens are not counted.
+    #[error(
+        "the prompt has {prompt_bytes} bytes, a context of {context} tokens takes {limit_bytes} at most"
+    )]
+    PromptLength {
+        /// Bytes of the prompt.
+        prompt_bytes: usize,
+        /// Most bytes that are tokenised.
+        limit_bytes: usize,
+        /// Tokens that the context holds, prompt and answer together.
+        context: usize,
+    },
     /// A token id that the model does not have.
     #[error("token id {id} is outside the model's vocabulary of {vocabulary} tokens")]
     TokenId {
@@ -125,7 +137,7 @@ pub enum Error {
         value: f32,
     },
     /// A file of this machine could not be read or written.
-    #[error("{}", path.display())]
+    #[error("{}", crate::locator::redacted(&path.to_string_lossy()))]
     File {
         /// The file.
         path: PathBuf,
@@ -211,13 +223,17 @@ impl Error {
             Self::Config { .. }
             | Self::Request { .. }
             | Self::NoKnot { .. }
-            | Self::Knot { .. }
             | Self::NoWay { .. }
             | Self::Tokenizer { .. }
             | Self::Template { .. }
             | Self::ContextOverflow { .. }
+            | Self::PromptLength { .. }
             | Self::TokenId { .. } => FailureClass::Config,
+            Self::Knot { source, .. } => knot_class(source),
+            Self::Model(source) => model_class(source),
             Self::Digest { .. } => FailureClass::Integrity,
+            // A directory or a device was named where a file belongs.
+            Self::File { source, .. } if is_no_file(source) => FailureClass::Config,
             Self::Origin { source, .. } => transport_class(source.kind()),
             Self::Rows { source, .. } => transport_class(source.kind()),
             Self::Head { source } => source.class(),
@@ -266,6 +282,40 @@ impl FailureClass {
     }
 }
 
+/// An object that does not even begin as a knot is the wrong object, not a damaged one.
+fn knot_class(error: &gkq_v2::Error) -> FailureClass {
+    match (error, error.kind()) {
+        (gkq_v2::Error::NotAKnot { .. }, _) => FailureClass::Config,
+        (_, gkq_v2::ErrorKind::Corrupt) => FailureClass::Integrity,
+        _ => FailureClass::Config,
+    }
+}
+
+/// A config or tensors that do not go together; the rest is of the computation.
+fn model_class(error: &decoder_models::Error) -> FailureClass {
+    use decoder_models::Error;
+    match error {
+        Error::ConfigSyntax(_)
+        | Error::ConfigMissing { .. }
+        | Error::ConfigValue { .. }
+        | Error::Unsupported { .. }
+        | Error::TensorMissing { .. }
+        | Error::TensorUnexpected { .. }
+        | Error::TensorShape { .. }
+        | Error::TensorBytes { .. }
+        | Error::TensorDtype { .. } => FailureClass::Config,
+        _ => FailureClass::Other,
+    }
+}
+
+fn is_no_file(source: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        source.kind(),
+        ErrorKind::IsADirectory | ErrorKind::InvalidInput | ErrorKind::NotADirectory
+    )
+}
+
 fn transport_class(kind: helix_transport::ErrorKind) -> FailureClass {
     use helix_transport::ErrorKind;
     match kind {
@@ -279,4 +329,30 @@ fn transport_class(kind: helix_transport::ErrorKind) -> FailureClass {
 
 fn list(tried: &[String]) -> String {
     tried.iter().map(|place| format!("\n  {place}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_knot_is_not_a_wrong_one() {
+        let class = |source| Error::knot("k", source).class();
+        let damaged = gkq_v2::Error::Truncated {
+            needed_bytes: 2,
+            found_bytes: 1,
+        };
+        assert_eq!(class(damaged), FailureClass::Integrity);
+        let newer = gkq_v2::Error::UnsupportedVersion {
+            found: 3,
+            supported: 2,
+        };
+        assert_eq!(class(newer), FailureClass::Config);
+        let other = gkq_v2::Error::NotAKnot { found: vec![0; 8] };
+        assert_eq!(class(other), FailureClass::Config);
+        let config = decoder_models::DecoderConfig::from_json("{").unwrap_err();
+        assert_eq!(Error::from(config).class(), FailureClass::Config);
+        let directory = std::fs::read("/").map_err(Error::file(Path::new("/")));
+        assert_eq!(directory.unwrap_err().class(), FailureClass::Config);
+    }
 }

@@ -10,6 +10,11 @@ use decoder_models::DecoderConfig;
 use gkq_v2::{Knot, SectionKind};
 use std::collections::BTreeSet;
 
+/// Bytes of a prompt for each token of the context. The longest tokens of published vocabularies are
+/// runs of 128 spaces; what is longer than twice that on average cannot fit, and is not tokenised to
+/// find out.
+const PROMPT_BYTES_PER_TOKEN: usize = 256;
+
 /// Tokenizer and template of one model.
 #[derive(Debug)]
 pub struct Language {
@@ -69,6 +74,8 @@ impl Language {
                 source: Box::new(source),
             })?;
         let eos = end_of_sequence(config, knot.front(), &tokenizer)?;
+        // Parsing is bounded, by the size of a template, and waits for a thread: other parts of the
+        // model may be loading on this one.
         let chat = chat_template(knot.front(), &tokenizer)?;
         let own = config.max_position_embeddings;
         let context = max_context.map_or(own, |limit| limit.min(own));
@@ -96,12 +103,29 @@ impl Language {
         })
     }
 
+    /// Refuses by its length alone a prompt that cannot fit the context.
+    ///
+    /// # Errors
+    /// [`Error::PromptLength`] above 256 bytes for each token of the context.
+    pub fn check_length(&self, text: &str) -> Result<(), Error> {
+        let limit_bytes = self.context.saturating_mul(PROMPT_BYTES_PER_TOKEN);
+        if text.len() > limit_bytes {
+            return Err(Error::PromptLength {
+                prompt_bytes: text.len(),
+                limit_bytes,
+                context: self.context,
+            });
+        }
+        Ok(())
+    }
+
     /// Tokens of a prompt.
     ///
     /// # Errors
-    /// Those of [`Language::tokens`]; [`Error::Request`] for a prompt without a single token,
+    /// Those of [`Language::check_length`] and [`Language::tokens`]; [`Error::Request`] for a prompt without a single token,
     /// [`Error::ContextOverflow`] where no room is left to answer.
     pub fn prompt(&self, text: &str, form: PromptForm) -> Result<Vec<u32>, Error> {
+        self.check_length(text)?;
         let tokens = self.tokens(text, form)?;
         if tokens.is_empty() {
             let message = "prompt must have at least one token, found none".to_owned();

@@ -2,6 +2,7 @@
 //! It opens nothing. Its text form never carries a query, a fragment or user information.
 
 use crate::error::Error;
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use url::Url;
@@ -16,17 +17,27 @@ pub enum Locator {
 }
 
 impl Locator {
-    /// Reads a locator: `http://`, `https://` and `file://` are URLs, the rest is a path.
+    /// Reads a locator: what begins with a scheme and `://` is a URL, the rest is a path.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that does not parse or has another scheme.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let Some((scheme, _)) = text.split_once("://") else {
-            if text.is_empty() {
-                return Err(Error::config("an object's place must not be empty"));
-            }
+        if text.is_empty() {
+            return Err(Error::config("an object's place must not be empty"));
+        }
+        let split = text.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
+        let Some((scheme, rest)) = split else {
             return Ok(Self::File(PathBuf::from(text)));
         };
+        if !rest.starts_with("//") {
+            let scheme = scheme.to_ascii_lowercase();
+            if ["http", "https", "file"].contains(&scheme.as_str()) {
+                return Err(Error::config(format!(
+                    "a {scheme}: URL is malformed: // is missing after {scheme}:"
+                )));
+            }
+            return Ok(Self::File(PathBuf::from(text)));
+        }
         let url = Url::parse(text)
             .map_err(|error| Error::config(format!("a {scheme}:// URL is malformed: {error}")))?;
         match url.scheme() {
@@ -82,10 +93,48 @@ impl Locator {
     }
 }
 
+/// RFC 3986, section 3.1.
+fn is_scheme(text: &str) -> bool {
+    let rest = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(rest)
+}
+
+/// A text as it may be echoed: where it could be meant as a URL, however it is mistyped, all that
+/// could be user information, query or fragment is left out.
+pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
+    let lower = text.to_ascii_lowercase();
+    let start = if lower.starts_with("http") {
+        Some(0)
+    } else {
+        let marks = ["=http", "http:", "https:", "file:", "://"];
+        marks.iter().filter_map(|mark| lower.find(mark)).min()
+    };
+    let Some(start) = start else {
+        return Cow::Borrowed(text);
+    };
+    let (before, url) = text.split_at(start);
+    let (place, rest) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    let (user, place) = match place.rsplit_once('@') {
+        Some((user, place)) => (user, place),
+        None => ("", place),
+    };
+    let scheme = user.find('/').map_or(0, |slash| {
+        slash
+            + user[slash..]
+                .bytes()
+                .take_while(|&byte| byte == b'/')
+                .count()
+    });
+    if user.is_empty() && rest.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{before}{}{place}", &user[..scheme]))
+}
+
 impl fmt::Display for Locator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(formatter, "{}", path.display()),
+            Self::File(path) => formatter.write_str(&redacted(&path.to_string_lossy())),
             Self::Http(url) => {
                 write!(
                     formatter,
@@ -130,10 +179,13 @@ mod tests {
         for (text, part) in [
             ("ftp://h/x", "ftp"),
             ("http://", "malformed"),
+            ("HTTP:/h/x?sig=SECRET", "// is missing"),
+            ("https:user:SECRET@h/x", "// is missing"),
             ("", "empty"),
         ] {
             let error = Locator::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
+            assert!(!error.contains("SECRET"), "{text}: {error}");
         }
     }
 
@@ -162,6 +214,26 @@ mod tests {
             Locator::parse("https://h/folder/").unwrap().sibling("gkq"),
             None
         );
+    }
+
+    #[test]
+    fn mistyped_urls_are_echoed_without_secrets() {
+        for (text, shown) in [
+            ("https//u:SECRET@h/x.rows?sig=SECRET", "https//h/x.rows"),
+            ("httpsx/u:SECRET@h/x", "httpsx/h/x"),
+            ("--knot=https://u:SECRET@h/x?s=SECRET", "--knot=https://h/x"),
+            ("://h/x#SECRET", "://h/x"),
+            ("http:SECRET@h", "h"),
+            ("/models/what?.gkq", "/models/what?.gkq"),
+            ("a@b.rows", "a@b.rows"),
+            ("/srv/http/a@b.rows", "/srv/http/a@b.rows"),
+            ("https://h/x", "https://h/x"),
+        ] {
+            assert_eq!(redacted(text), shown);
+        }
+        let path = Locator::parse("https//h/x.rows?sig=SECRET").unwrap();
+        assert_eq!(path.to_string(), "https//h/x.rows");
+        assert_eq!(Locator::parse("a:b").unwrap(), Locator::File("a:b".into()));
     }
 
     #[test]

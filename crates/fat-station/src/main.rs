@@ -1,13 +1,12 @@
 //! The `fat-station` binary: parses the command line, starts the runtime, hands over.
 
-use clap::Parser as _;
 use fat_station::{cli::Cli, command, telemetry};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    let cli = Cli::parse();
+    let cli = Cli::from_process();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

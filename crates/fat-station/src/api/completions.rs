@@ -1,5 +1,5 @@
-//! `POST /v1/completions`: waits for its turn, reads the prompt's rows, computes on a blocking
-//! thread. A client that goes away ends its session at the next step.
+//! `POST /v1/completions`: waits for its turn, tokenises, reads the prompt's rows, computes, the
+//! first and the last on a blocking thread. A client that goes away ends its session at the next step.
 
 use super::Service;
 use super::error::ApiError;
@@ -35,9 +35,18 @@ pub(super) async fn complete(
     let body = body.map_err(|rejection| ApiError::unread(&rejection))?;
     let CompletionRequest { prompt, options } = CompletionRequest::parse(&body)?;
     let model = Arc::clone(service.model()?);
-    let tokens = model.language.prompt(&prompt, PromptForm::Raw)?;
-    let prompt_tokens = tokens.len();
+    model.language.check_length(&prompt)?;
     let turn = service.admission.turn().await?;
+    let model_of_thread = Arc::clone(&model);
+    // The turn goes along: work for a client that is gone still is work.
+    let tokenise = move || {
+        let tokens = model_of_thread.language.prompt(&prompt, PromptForm::Raw);
+        (tokens, turn)
+    };
+    let tokenised = tokio::task::spawn_blocking(tokenise).await;
+    let (tokens, turn) = tokenised.map_err(|_panicked| Error::Lost { what: "the tokens" })?;
+    let tokens = tokens?;
+    let prompt_tokens = tokens.len();
     let span = tracing::info_span!("completion", prompt_tokens);
     let prompt = EmbeddedPrompt::read(tokens, &model.embedding, &model.traffic)
         .instrument(span.clone())

@@ -105,6 +105,12 @@ impl From<Error> for ApiError {
                 refusal.body.n_ctx = Some(context);
                 refusal
             }
+            Error::PromptLength { context, .. } => {
+                let mut refusal = Self::parameter("prompt", message);
+                refusal.body.code = Some("context_length_exceeded");
+                refusal.body.n_ctx = Some(context);
+                refusal
+            }
             Error::Template { .. } => Self::parameter("prompt", message),
             Error::Cancelled => Self::ending(),
             error => {

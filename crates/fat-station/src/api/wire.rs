@@ -1,5 +1,15 @@
 //! The JSON of requests and answers, field by field as OpenAI's API reference has it, with llama.cpp's
-//! `top_k` and `min_p` beside. Unknown fields are ignored, wrong types are refused by name.
+//! `top_k` and `min_p` beside. Wrong types are refused by name, and so are known fields that would
+//! change the answer and are not served; fields nobody knows are ignored.
+//!
+//! | field | absent or null |
+//! |---|---|
+//! | `prompt` | refused |
+//! | `max_tokens` | 16, as OpenAI |
+//! | `temperature` | 0, the most likely token each time; OpenAI has 1. As `run`: the same request has the same answer |
+//! | `top_p`, `top_k`, `min_p` | 1, 0, 0: every token stays |
+//! | `seed` | a fresh one |
+//! | `stop` | none |
 
 use super::error::ApiError;
 use crate::engine::sampler::SamplingOptions;
@@ -13,6 +23,63 @@ const DEFAULT_MAX_TOKENS: usize = 16;
 
 /// Most stop texts of a request.
 const STOPS_MAX: usize = 16;
+
+/// What a field that is not served may say, because it changes nothing.
+#[derive(Debug, Clone, Copy)]
+enum Neutral {
+    Number(f64),
+    False,
+    EmptyText,
+    /// `{}` or `[]`.
+    Empty,
+    /// `{"type": "text"}`.
+    TextFormat,
+}
+
+/// Fields of OpenAI's and llama.cpp's APIs that would change the answer and are not served.
+const NOT_SERVED: &[(&str, Neutral)] = &[
+    ("stream", Neutral::False),
+    ("echo", Neutral::False),
+    ("n", Neutral::Number(1.0)),
+    ("best_of", Neutral::Number(1.0)),
+    ("suffix", Neutral::EmptyText),
+    ("presence_penalty", Neutral::Number(0.0)),
+    ("frequency_penalty", Neutral::Number(0.0)),
+    ("repeat_penalty", Neutral::Number(1.0)),
+    ("repetition_penalty", Neutral::Number(1.0)),
+    ("typical_p", Neutral::Number(1.0)),
+    ("mirostat", Neutral::Number(0.0)),
+    ("logit_bias", Neutral::Empty),
+    ("ignore_eos", Neutral::False),
+    ("grammar", Neutral::EmptyText),
+    ("json_schema", Neutral::Empty),
+    ("response_format", Neutral::TextFormat),
+];
+
+impl Neutral {
+    fn is(self, value: &Value) -> bool {
+        match self {
+            Self::Number(number) => value.as_f64() == Some(number),
+            Self::False => value == &Value::Bool(false),
+            Self::EmptyText => value.as_str() == Some(""),
+            Self::Empty => {
+                value.as_object().is_some_and(Map::is_empty)
+                    || value.as_array().is_some_and(Vec::is_empty)
+            }
+            Self::TextFormat => value["type"] == "text",
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::False => "false".to_owned(),
+            Self::EmptyText => "an empty string".to_owned(),
+            Self::Empty => "empty".to_owned(),
+            Self::TextFormat => "of type text".to_owned(),
+        }
+    }
+}
 
 /// A checked request.
 #[derive(Debug)]
@@ -60,24 +127,12 @@ impl CompletionRequest {
 
 /// Fields that would change the answer if they were honoured: to ignore them would be to lie.
 fn refuse_what_is_not_served(fields: &Map<String, Value>) -> Result<(), ApiError> {
-    if flag(fields, "stream")? {
-        return Err(ApiError::parameter(
-            "stream",
-            "stream: true is not served; leave it out",
-        ));
-    }
-    if flag(fields, "echo")? {
-        return Err(ApiError::parameter(
-            "echo",
-            "echo: true is not served; leave it out",
-        ));
-    }
-    for name in ["n", "best_of"] {
-        if let Some(count) = whole(fields, name)?.filter(|&count| count != 1) {
-            return Err(ApiError::parameter(
-                name,
-                format!("{name} must be 1, found {count}"),
-            ));
+    for &(name, neutral) in NOT_SERVED {
+        if let Some(value) = present(fields, name).filter(|value| !neutral.is(value)) {
+            let (neutral, found) = (neutral.name(), kind(value));
+            let message =
+                format!("{name} is not served: it must be {neutral} or left out, found {found}");
+            return Err(ApiError::parameter(name, message));
         }
     }
     match present(fields, "logprobs") {
@@ -109,15 +164,6 @@ fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiEr
         .as_str()
         .ok_or_else(|| wrong_type(name, "a string", value))?;
     Ok(Some(text.to_owned()))
-}
-
-fn flag(fields: &Map<String, Value>, name: &str) -> Result<bool, ApiError> {
-    let Some(value) = present(fields, name) else {
-        return Ok(false);
-    };
-    value
-        .as_bool()
-        .ok_or_else(|| wrong_type(name, "a boolean", value))
 }
 
 fn whole(fields: &Map<String, Value>, name: &str) -> Result<Option<usize>, ApiError> {
@@ -173,7 +219,7 @@ fn stops(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
-        Value::Bool(_) => "a boolean".to_owned(),
+        Value::Bool(value) => value.to_string(),
         Value::Number(number) => number.to_string(),
         Value::String(_) => "a string".to_owned(),
         Value::Array(_) => "an array".to_owned(),
@@ -271,7 +317,9 @@ mod tests {
     #[test]
     fn a_full_request_is_understood() {
         let body = r#"{"model": "m", "prompt": "Hi", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9,
-            "seed": 7, "stop": ["a", "b"], "user": "ignored", "n": 1, "stream": false, "logprobs": null}"#;
+            "seed": 7, "stop": ["a", "b"], "user": "ignored", "n": 1, "stream": false, "logprobs": null,
+            "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "suffix": "",
+            "response_format": {"type": "text"}}"#;
         let request = CompletionRequest::parse(body.as_bytes()).unwrap();
         assert_eq!(request.prompt, "Hi");
         assert_eq!(request.options.max_tokens, 5);
@@ -321,9 +369,31 @@ mod tests {
             (r#"{"prompt": "a", "stream": true}"#, "stream"),
             (
                 r#"{"prompt": "a", "stream": 1}"#,
-                "stream must be a boolean",
+                "stream is not served: it must be false",
             ),
-            (r#"{"prompt": "a", "n": 2}"#, "n must be 1"),
+            (
+                r#"{"prompt": "a", "n": 2}"#,
+                "n is not served: it must be 1",
+            ),
+            (r#"{"prompt": "a", "n": "x"}"#, "found a string"),
+            (
+                r#"{"prompt": "a", "presence_penalty": 0.5}"#,
+                "presence_penalty",
+            ),
+            (
+                r#"{"prompt": "a", "frequency_penalty": -1}"#,
+                "frequency_penalty",
+            ),
+            (
+                r#"{"prompt": "a", "logit_bias": {"5": -100}}"#,
+                "logit_bias",
+            ),
+            (r#"{"prompt": "a", "suffix": "b"}"#, "suffix"),
+            (r#"{"prompt": "a", "best_of": 3}"#, "best_of"),
+            (
+                r#"{"prompt": "a", "response_format": {"type": "json_object"}}"#,
+                "response_format",
+            ),
             (r#"{"prompt": "a", "logprobs": 3}"#, "logprobs"),
         ] {
             let refused = refusal(body);

@@ -91,3 +91,65 @@ fn a_template_that_does_not_parse_names_its_line() {
     // A tag that never ends is the parser's to report, not ours to lose.
     assert!(render("a {% generation ", &[]).is_err());
 }
+
+#[test]
+fn a_template_is_held_to_its_budget() {
+    for (source, part) in [
+        (
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+            "line 1: engine ran out of fuel",
+        ),
+        (
+            "{% set n = namespace(t='x') %}{% for i in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+            "out of fuel",
+        ),
+        (
+            "{{ ('x' * 9999999).replace('x', 'y' * 9999999) }}",
+            "out of fuel",
+        ),
+        (
+            "{% set n = namespace(t=[1]) %}{% for i in range(60) %}{% set n.t = [n.t, n.t] %}{% endfor %}\
+             {{ n.t | tojson }}",
+            "at most 1 MiB",
+        ),
+        ("{{ [1] | tojson(indent=999999999) }}", "indent"),
+        (
+            "{% set n = namespace(t=[1]) %}{% for i in range(5000) %}{% set n.t = [n.t] %}{% endfor %}\
+             {{ n.t | tojson(indent=16) }}",
+            "more than 1 MiB",
+        ),
+        (
+            "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+            "recursion",
+        ),
+    ] {
+        let error = render(source, &[]).unwrap_err().to_string();
+        assert!(error.contains(part), "{source}: {error}");
+    }
+    let long = "a".repeat(SOURCE_BYTES);
+    assert_eq!(render(&long, &[]).unwrap(), long);
+    let error = render(&(long + "a"), &[]).unwrap_err().to_string();
+    assert_eq!(error, "chat template: 65537 bytes, the limit is 65536");
+}
+
+#[test]
+fn what_is_nested_deeply_does_not_overflow_the_stack() {
+    let nested = |end: &str| {
+        format!(
+            "{{% set n = namespace(t=1) %}}{{% for a in range(10) %}}{{% for b in range(9999) %}}\
+             {{% set n.t = [n.t] %}}{{% endfor %}}{{% endfor %}}{end}"
+        )
+    };
+    for end in ["", "{{ n.t }}", "{{ n.t | tojson }}", "{{ n.t == [n.t] }}"] {
+        // Whether it can be paid for does not matter; that it comes back does.
+        let _ = render(&nested(end), &[]);
+    }
+    for link in ["+a", "|a", ".a", "[0]", " and a"] {
+        let chain = link.repeat((SOURCE_BYTES - 8) / link.len());
+        let _ = render(&format!("{{{{ a{chain} }}}}"), &[]);
+    }
+    let not = "not ".repeat(SOURCE_BYTES / 4 - 4);
+    let _ = render(&format!("{{{{ {not}a }}}}"), &[]);
+    let branch = "{%elif a%}".repeat((SOURCE_BYTES - 30) / 10);
+    let _ = render(&format!("{{% if a %}}{branch}{{% endif %}}"), &[]);
+}

@@ -27,9 +27,11 @@ pub(super) async fn run(station: &Station, args: &RunArgs) -> Result<(), Error> 
     } else {
         PromptForm::Chat
     };
-    let text = args.prompt.clone();
-    let prompt =
-        move |language: &crate::language::Language| language.prompt(&text_or_stdin(&text)?, form);
+    let text = text_or_stdin(station, &args.prompt).await?;
+    // The layers are on their way meanwhile.
+    let prompt = move |language: &crate::language::Language| {
+        tokio::task::block_in_place(|| language.prompt(&text, form))
+    };
     let loaded = Model::load(&station.config, Arc::clone(&station.traffic), prompt);
     let (model, prompt) = match station.unless_interrupted(Box::pin(loaded)).await {
         Ok(loaded) => loaded,

@@ -2,7 +2,7 @@
 //! download; a signal lets running answers end.
 
 use super::{RunTokens, Station};
-use crate::api::{Admission, Service, router};
+use crate::api::{Admission, ConnectionLimits, Service, serve_connections};
 use crate::error::Error;
 use crate::model::Model;
 use crate::telemetry;
@@ -29,15 +29,15 @@ pub(super) async fn serve(
     let service = Arc::new(Service::new(Admission::new(queue), sessions.clone()));
     // Ends the server: a signal, or a model that cannot be loaded.
     let stop = station.interrupt.token().child_token();
-    let server = axum::serve(listener, router(Arc::clone(&service)))
-        .with_graceful_shutdown(stop.clone().cancelled_owned());
+    let limits = ConnectionLimits::default();
+    let server = serve_connections(listener, Arc::clone(&service), limits, stop.clone());
     let server = async {
         tokio::select! {
-            outcome = server => outcome.map_err(listening),
-            () = overdue(&stop, &sessions) => Ok(()),
+            () = server => {}
+            () = overdue(&stop, &sessions) => {}
         }
     };
-    let (served, loaded) = tokio::join!(server, load(station, &service, &stop));
+    let ((), loaded) = tokio::join!(server, load(station, &service, &stop));
     let tally = service.tally();
     let tokens = RunTokens {
         prompt: tally.prompt_tokens(),
@@ -45,8 +45,7 @@ pub(super) async fn serve(
         first: tally.first_token(),
     };
     let model = loaded?;
-    station.summarise(model.as_deref(), tokens)?;
-    served
+    station.summarise(model.as_deref(), tokens)
 }
 
 /// The model, handed to the service; `None` where a signal came first.

@@ -9,7 +9,7 @@ use crate::model;
 pub(super) async fn tokenize(station: &Station, args: &TokenizeArgs) -> Result<(), Error> {
     let text = match (&args.file, &args.text) {
         (Some(path), _) => std::fs::read_to_string(path).map_err(Error::file(path))?,
-        (None, Some(text)) => text_or_stdin(text)?,
+        (None, Some(text)) => text_or_stdin(station, text).await?,
         // The command line was refused without either.
         (None, None) => String::new(),
     };
@@ -24,5 +24,6 @@ pub(super) async fn tokenize(station: &Station, args: &TokenizeArgs) -> Result<(
         (false, true) => PromptForm::Raw,
         (false, false) => PromptForm::Chat,
     };
-    print_json(&language.tokens(&text, form)?)
+    let tokens = tokio::task::block_in_place(|| language.tokens(&text, form))?;
+    print_json(&tokens)
 }

@@ -189,6 +189,10 @@ fn what_is_wrong_with_a_request_is_said_in_openais_form() {
         (&json!(40), &json!(32))
     );
     assert_eq!(reply["error"]["code"], "context_length_exceeded");
+    let longer = json!({ "prompt": "x".repeat(32 * 256 + 1) }).to_string();
+    let (status, reply) = station.complete(&longer);
+    assert_eq!((status, &reply["error"]["n_ctx"]), (400, &json!(32)));
+    assert_eq!(reply["error"]["code"], "context_length_exceeded");
     assert_eq!(station.get("/nowhere").0, 404);
     assert_eq!(station.get("/v1/completions").0, 405);
     let huge = json!({ "prompt": "x".repeat(3 << 20) }).to_string();

@@ -2,7 +2,7 @@
 
 use crate::server::Station;
 use crate::station::{binary, packed};
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,28 @@ fn ctrl_c_ends_a_download() {
     let (_connection, _) = silent.accept().unwrap();
     signal(&child, "-INT");
     assert_eq!(exit_code(&mut child), 130);
+}
+
+#[test]
+fn a_request_that_is_not_whole_does_not_hold_up_the_end() {
+    let mut station = Station::start(&["--knot", &packed("tied.gkq")]);
+    let half: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = std::net::TcpStream::connect(&station.address).unwrap();
+            stream
+                .write_all(b"POST /v1/completions HTTP/1.1\r\n")
+                .unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(
+        station.get("/health").0,
+        200,
+        "more connections than there may be"
+    );
+    signal(&station.child, "-TERM");
+    assert_eq!(exit_code(&mut station.child), 143);
+    drop(half);
 }
 
 #[test]

@@ -269,10 +269,15 @@ impl fmt::Display for Summary {
                 kind.received, kind.useful, kind.requests, kind.round_trips, kind.retries
             )?;
         }
+        // Unknown where the run ended before the knot was read.
+        let whole = match embedding.full_table_bytes {
+            0 => String::new(),
+            bytes => format!("; the whole matrix is {bytes} bytes"),
+        };
         write!(
             f,
-            "  total  {:>11} bytes; the whole matrix is {} bytes; integrity failures {}",
-            self.total_received_bytes, embedding.full_table_bytes, self.integrity_failures
+            "  total  {:>11} bytes{whole}; integrity failures {}",
+            self.total_received_bytes, self.integrity_failures
         )
     }
 }
@@ -316,6 +321,13 @@ mod tests {
         assert_eq!(json["resolutions"][0]["way"], "columnar");
         assert_eq!(json["time_to_first_token_s"], 0.25);
         assert_eq!(json["cache_hit_rate"], 0.0);
+    }
+
+    #[test]
+    fn a_matrix_nobody_read_about_has_no_size() {
+        let text = Summary::new(RunFacts::default(), &Traffic::default()).to_string();
+        assert!(text.ends_with("0 bytes; integrity failures 0"), "{text}");
+        assert!(!text.contains("whole matrix"), "{text}");
     }
 
     #[test]

@@ -129,6 +129,16 @@ fn a_block_that_does_not_match_its_digest_is_not_used() {
 }
 
 #[test]
+fn a_damaged_knot_is_an_integrity_failure() {
+    let directory = changed_rows("tied", |_| {});
+    let knot = directory.path().join("tied.gkq");
+    let bytes = std::fs::read(&knot).unwrap();
+    std::fs::write(&knot, &bytes[..bytes.len() - 1]).unwrap();
+    let finished = run(&["--knot", knot.to_str().unwrap()], &RUN);
+    refused(&finished, 66, &["tied.gkq", "the header declares"]);
+}
+
+#[test]
 fn missing_objects_are_named_without_their_query() {
     let origin = Origin::start();
     let missing = origin.url("nowhere.rows?X-Amz-Signature=SECRET");
@@ -147,6 +157,25 @@ fn missing_objects_are_named_without_their_query() {
     refused(&finished, 64, &["/no/such/model.gkq"]);
     let knot = packed("tied.rows");
     refused(&run(&["--knot", &knot], &RUN), 64, &["tied.rows"]);
+    refused(&run(&["--knot", "/"], &RUN), 64, &["/: not a regular file"]);
+    for url in [
+        "https//u:SECRET@h/q.rows?sig=SECRET",
+        "https:/h/q.rows?sig=SECRET",
+    ] {
+        let finished = run(&["--knot", url], &RUN);
+        refused(&finished, 64, &["https"]);
+        assert!(!finished.stderr.contains("SECRET"), "{}", finished.stderr);
+    }
+    let output = binary()
+        .arg("https://u:SECRET@h/q.rows?sig=SECRET")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr.contains("https://h/q.rows") && !stderr.contains("SECRET"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -193,7 +222,11 @@ fn flags_that_cannot_work_are_named() {
     check(&["run"], 2, "PROMPT");
     check(&["--no-such-flag"], 2, "--no-such-flag");
     check(&["run", "x"], 64, "no model");
-    check(&["--knot", "k", "run", "--temperature", "-1", "x"], 2, "-1");
+    check(
+        &["--knot", "k", "run", "--temperature", "-1", "x"],
+        64,
+        "found -1",
+    );
     check(
         &["--knot", "k", "run", "--temperature=-1", "x"],
         64,

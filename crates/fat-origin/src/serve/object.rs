@@ -1,5 +1,6 @@
 //! From a request path to an opened file with its length and entity tag. Blocking.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ pub(super) struct Object {
 pub(super) enum NoObject {
     /// The path is not one this server would ever serve: 400.
     BadPath,
-    /// Nothing there, or a directory: 404.
+    /// Nothing there, a directory, or links that lead nowhere: 404.
     NotFound,
     /// A symbolic link that leaves the directory, or no permission: 403.
     Forbidden,
@@ -31,8 +32,12 @@ pub(super) enum NoObject {
 pub(super) fn open(root: &Path, path: &str) -> Result<Object, NoObject> {
     let relative = relative_path(path).ok_or(NoObject::BadPath)?;
     let canonical = root.join(relative).canonicalize().map_err(refusal)?;
-    if !canonical.starts_with(root) {
-        return Err(NoObject::Forbidden);
+    let inside = canonical
+        .strip_prefix(root)
+        .map_err(|_outside| NoObject::Forbidden)?;
+    // A link must not say what its target's own path may not.
+    if inside.components().any(|part| is_hidden(part.as_os_str())) {
+        return Err(NoObject::BadPath);
     }
     // A fifo would block the open itself, hence the look before.
     if !std::fs::metadata(&canonical).map_err(refusal)?.is_file() {
@@ -61,7 +66,17 @@ pub(super) fn open(root: &Path, path: &str) -> Result<Object, NoObject> {
     })
 }
 
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// `ELOOP`: links that lead round in a circle. The standard library's kind for it is not stable.
+const LINK_LOOP: i32 = if cfg!(target_os = "linux") { 40 } else { 62 };
+
 fn refusal(error: io::Error) -> NoObject {
+    if error.raw_os_error() == Some(LINK_LOOP) {
+        return NoObject::NotFound;
+    }
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
             NoObject::NotFound

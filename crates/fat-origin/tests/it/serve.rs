@@ -36,6 +36,8 @@ impl Site {
         std::fs::write(dir.path().join("outside"), b"secret").unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), root.join("escape")).unwrap();
         std::os::unix::fs::symlink("x.rows", root.join("alias")).unwrap();
+        std::os::unix::fs::symlink(".hidden", root.join("shown")).unwrap();
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
         let log = dir.path().join("access.jsonl");
         let mut options = ServeOptions {
             access_log: Some(log.clone()),
@@ -322,6 +324,8 @@ async fn nothing_outside_the_directory_is_served() {
         ("//outside", 400),
         ("/.hidden", 400),
         ("/escape", 403),
+        ("/shown", 400),
+        ("/loop", 404),
         ("/sub", 404),
         ("/none", 404),
         ("/x.rows/", 400),

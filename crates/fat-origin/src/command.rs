@@ -71,7 +71,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
         Some(Error::Io { .. } | Error::Listen { .. } | Error::Interrupted) | None => {
             ExitCode::FAILURE
         }
-        Some(Error::Knot { source, .. }) if matches!(**source, gkq_v2::Error::Digest { .. }) => {
+        Some(Error::Knot { source, .. }) if source.kind() == gkq_v2::ErrorKind::Corrupt => {
             ExitCode::from(INTEGRITY)
         }
         Some(_) => ExitCode::from(CONFIG),
@@ -265,8 +265,16 @@ fn print_verify(report: &VerifyReport) -> anyhow::Result<()> {
             difference.found
         )?;
     }
+    for part in &report.unchecked {
+        writeln!(
+            out,
+            "{}: {part} unchecked: they are not in the knot, and no --rows was given",
+            report.knot.display()
+        )?;
+    }
     let verdict = match report.differences.len() {
-        0 => "intact".to_owned(),
+        0 if report.unchecked.is_empty() => "intact".to_owned(),
+        0 => "no difference in what was checked".to_owned(),
         1 => "1 difference".to_owned(),
         many => format!("{many} differences"),
     };

@@ -27,6 +27,9 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Row trees that were rebuilt from their rows.
     pub trees: usize,
+    /// What the knot promises and this run could not look at: the rows of a matrix that is not in the
+    /// knot, if no row file was given. A knot with such parts is not known to be intact.
+    pub unchecked: Vec<String>,
     /// What is not as it should be; empty for a good knot.
     pub differences: Vec<Difference>,
 }
@@ -63,6 +66,7 @@ pub fn verify(knot: &Path, rows: Option<&Path>) -> Result<VerifyReport, Error> {
             payloads: 0,
             bytes: 0,
             trees: 0,
+            unchecked: Vec::new(),
             differences: Vec::new(),
         },
         knot: &file,
@@ -73,6 +77,7 @@ pub fn verify(knot: &Path, rows: Option<&Path>) -> Result<VerifyReport, Error> {
         .set_total(file.knot.object_bytes().saturating_add(rows_bytes));
     check.sections()?;
     check.blocks()?;
+    check.padding()?;
     check.rows(rows.as_ref())?;
     Ok(check.report)
 }
@@ -115,6 +120,35 @@ impl Check<'_> {
                     &block.payload,
                     block.blake3,
                 )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes between payloads belong to nobody and must be zero, or a knot could carry what no
+    /// digest covers.
+    fn padding(&mut self) -> Result<(), Error> {
+        for range in self.knot.knot.padding() {
+            let mut offset = range.start;
+            let mut first = None;
+            self.knot.chunks(&range, CHUNK_BYTES, |bytes| {
+                if first.is_none() {
+                    let position = bytes.iter().position(|&byte| byte != 0);
+                    first = position.and_then(|position| {
+                        let byte = bytes.get(position).copied()?;
+                        Some((offset + position as u64, byte))
+                    });
+                }
+                offset += bytes.len() as u64;
+                Ok(())
+            })?;
+            if let Some((offset, byte)) = first {
+                let at = At {
+                    file: &self.knot.path,
+                    offset,
+                };
+                let part = format!("padding {}..{}", range.start, range.end);
+                self.differ(at, part, "00".to_owned(), format!("{byte:02x}"));
             }
         }
         Ok(())
@@ -168,7 +202,10 @@ impl Check<'_> {
             match (block.is_external(), rows) {
                 (false, _) => self.tree(block, columnar, None)?,
                 (true, Some(rows)) => self.tree(block, columnar, Some(rows))?,
-                (true, None) => {}
+                (true, None) => self
+                    .report
+                    .unchecked
+                    .push(format!("rows of `{}`", block.name)),
             }
         }
         Ok(())

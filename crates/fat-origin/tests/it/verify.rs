@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use fat_origin::Error;
-use fat_origin::pack::PackOptions;
+use fat_origin::pack::{Matrix, PackOptions};
 use fat_origin::verify::{Difference, verify};
 use gkq_v2::SectionKind;
 
@@ -107,7 +107,7 @@ fn a_row_file_of_another_length_or_model_is_told() {
 fn a_path_table_of_other_rows_is_found_out() {
     // A path table appears above 8,192 rows.
     let mut tensors = tiny_tensors();
-    tensors[1] = tensor(EMBEDDING, &[8_200, 32]);
+    tensors[1] = tensor(EMBEDDING, &[8_200, HIDDEN]);
     let packed = packed(directory(&tensors).path(), PackOptions::default());
     assert_eq!(
         verify(&packed.knot_path(), Some(&packed.rows_path()))
@@ -140,4 +140,54 @@ fn a_broken_front_is_an_error_not_a_report() {
         verify(&packed.knot_path(), None),
         Err(Error::Knot { .. })
     ));
+}
+
+#[test]
+fn a_byte_between_payloads_is_named() {
+    let packed = tiny();
+    let padding = packed.knot.padding();
+    let range = padding.last().unwrap();
+    let offset = range.end - 1;
+    flip(&packed.knot_path(), offset);
+    let report = verify(&packed.knot_path(), Some(&packed.rows_path())).unwrap();
+    let part = format!("padding {}..{}", range.start, range.end);
+    assert_eq!(parts(&report.differences), [(part.as_str(), offset)]);
+    let difference = &report.differences[0];
+    assert_eq!(
+        (difference.expected.as_str(), difference.found.as_str()),
+        ("00", "01")
+    );
+}
+
+#[test]
+fn rows_that_are_not_in_the_knot_are_unchecked_without_a_row_file() {
+    let options = PackOptions {
+        matrix: Matrix::External,
+        ..PackOptions::default()
+    };
+    let packed = packed(directory(&tiny_tensors()).path(), options);
+    let report = verify(&packed.knot_path(), None).unwrap();
+    assert_eq!(report.unchecked, [format!("rows of `{EMBEDDING}`")]);
+    assert_eq!((report.differences.len(), report.trees), (0, 0));
+    let report = verify(&packed.knot_path(), Some(&packed.rows_path())).unwrap();
+    assert_eq!(report.unchecked, Vec::<String>::new());
+}
+
+proptest::proptest! {
+    /// The format and the row store each derive the tree's numbers from the row count.
+    #[test]
+    fn both_crates_give_a_tree_the_same_shape(rows in 0_u64..1 << 35, bits in 0_u32..36) {
+        let near = 1_u64 << bits;
+        for rows in [rows, rows >> bits, near - 1, near, near + 1] {
+            let format = gkq_v2::RowTreeShape::new(rows).map(|shape| {
+                let path = shape.path_bytes_per_row;
+                (shape.depth, shape.pinned_level, shape.pinned_bytes(), path)
+            });
+            let store = columnar_embed::TreeShape::new(rows).ok().map(|shape| {
+                let path = shape.path_bytes();
+                (shape.depth(), shape.pinned_level(), shape.pinned_bytes(), path)
+            });
+            proptest::prop_assert_eq!(format, store, "{} rows", rows);
+        }
+    }
 }

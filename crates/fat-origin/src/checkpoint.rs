@@ -8,11 +8,12 @@ mod gguf_config;
 mod gguf_model;
 mod hugging_face;
 mod names;
+pub(crate) mod plain_file;
 mod safetensors;
 mod shards;
 mod stop_ids;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -60,8 +61,7 @@ pub(crate) struct DataFile {
 
 impl DataFile {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        let len_bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+        let (file, len_bytes) = plain_file::open(path)?;
         Ok(Self {
             path: path.to_path_buf(),
             file,
@@ -98,6 +98,8 @@ pub(crate) struct Checkpoint {
     pub(crate) files: Vec<DataFile>,
     pub(crate) texts: ModelTexts,
     pub(crate) tokenizer: TokenizerSpec,
+    /// The ids that end a generation, from all places that name some.
+    pub(crate) stop_ids: BTreeSet<u32>,
 }
 
 impl Checkpoint {

@@ -87,6 +87,27 @@ pub enum Error {
         /// The tensor, by its Hugging Face name.
         tensor: String,
     },
+    /// A tensor that the model of the config does not have: leaving it out would change the answers.
+    #[error(
+        "{}: tensor `{tensor}` is not part of the model that the config describes ({layers} layers)",
+        path.display()
+    )]
+    UnknownTensor {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor, by its Hugging Face name.
+        tensor: String,
+        /// Layers, as the config says.
+        layers: usize,
+    },
+    /// Config and tensors do not make a model that the decoder can load.
+    #[error("{}", path.display())]
+    Model {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What the decoder says.
+        source: Box<decoder_models::Error>,
+    },
     /// The tokenizer has ids that the vocabulary matrix has no row for.
     #[error(
         "the tokenizer is wider than the matrix: {tokens} token ids, but `{tensor}` has {rows} rows"

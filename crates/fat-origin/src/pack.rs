@@ -2,13 +2,15 @@
 //! with the model (a tensor that is factored apart), and nothing appears under a final name before
 //! both files are whole.
 //!
-//! Layout of the work: `selection` decides what goes in and in which order, `plan` declares the
+//! Layout of the work: `selection` decides what goes in and in which order, `requirements` asks the
+//! decoder whether it could load that, `plan` declares the
 //! knot, `stream` moves bytes, `convert` changes dtypes row by row, `spectral` factors.
 
 mod convert;
 mod output;
 mod plan;
 mod provenance;
+mod requirements;
 mod selection;
 mod spectral;
 mod stream;
@@ -135,13 +137,15 @@ pub struct PackReport {
 ///
 /// # Errors
 /// Every defect of the source by name ([`Error::Malformed`], [`Error::MissingShard`],
-/// [`Error::TokenizerTooWide`], ...), an option that cannot be had ([`Error::Option`]), or I/O. No
+/// [`Error::TokenizerTooWide`], ...), a model that no station could load ([`Error::MissingTensor`],
+/// [`Error::UnknownTensor`], [`Error::Model`]), an option that cannot be had ([`Error::Option`]), or I/O. No
 /// half-written file stays.
 pub fn pack(source: &Path, options: &PackOptions) -> Result<PackReport, Error> {
     let checkpoint = Checkpoint::open(source)?;
     let selection = selection::select(&checkpoint, options)?;
     let rows = selection.embedding.shape.first().copied().unwrap_or(0);
     let tokenizer = tokenizer_bytes(&checkpoint, rows)?;
+    requirements::check(&checkpoint, &selection)?;
     let output = output::Output::create(options, source)?;
     let bar = crate::progress::Progress::new("packing");
     let spectral = spectral::factor_all(&checkpoint, &selection, options, &output)?;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use compact_tokenizer::{AddSpecial, Tokenizer, layout};
 use gkq_v2::SectionKind;
 
-use crate::checkpoint::DataFile;
 use crate::checkpoint::gguf::GgufFile;
+use crate::checkpoint::{DataFile, plain_file};
 use crate::knot_file::KnotFile;
 use crate::{Error, tokenizer};
 
@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 4 << 20;
 pub struct TokenizeArgs {
     /// A knot, a GGUF file, a Hugging Face directory, a tokenizer.json or a compact tokenizer
     pub source: PathBuf,
-    /// The text, UTF-8, taken to its last byte
+    /// The text, UTF-8, taken to its last byte (at most 16 MiB)
     #[arg(long, value_name = "TEXT")]
     pub file: PathBuf,
     /// Add the ids that the tokenizer puts around a text
@@ -39,7 +39,7 @@ pub struct TokenizeArgs {
 pub fn run(arguments: &TokenizeArgs) -> Result<String, Error> {
     let tokenizer = open(&arguments.source)?;
     let path = &arguments.file;
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = plain_file::read(path, plain_file::MAX_TEXT_BYTES)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let found = format!(
             "an invalid byte after {} valid ones",
@@ -87,7 +87,7 @@ pub fn open(source: &Path) -> Result<Tokenizer, Error> {
         match &start {
             [b'G', b'G', b'U', b'F', ..] => tokenizer::gguf::read(&GgufFile::open(source)?)?,
             _ if start == layout::MAGIC => {
-                let bytes = std::fs::read(source).map_err(Error::io(source, "read"))?;
+                let bytes = plain_file::read(source, plain_file::MAX_TOKENIZER_BYTES)?;
                 return Tokenizer::from_bytes(bytes.into()).map_err(refused);
             }
             [0x89, b'G', b'K', b'Q', ..] => return from_knot(source),

@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "gkq-v2",
             "columnar-embed",
             "compact-tokenizer",
+            "decoder-models",
             "low-bit-kernels",
         ],
     ),

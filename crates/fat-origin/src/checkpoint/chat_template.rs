@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::hugging_face::{read_json, read_text};
+use super::hugging_face::read_json;
+use super::plain_file::{self, MAX_TEMPLATE_BYTES};
 use crate::Error;
 
 /// The template of a directory; the newer place wins, as in transformers.
@@ -13,17 +14,35 @@ pub(super) fn find(
     directory: &Path,
     tokenizer_config: Option<&Value>,
 ) -> Result<Option<String>, Error> {
-    if let Some(text) = read_text(&directory.join("chat_template.jinja"))? {
+    let own = directory.join("chat_template.jinja");
+    if let Some(text) = plain_file::read_text(&own, MAX_TEMPLATE_BYTES)? {
         return Ok(Some(text));
     }
-    if let Some(file) = read_json(&directory.join("chat_template.json"))?
+    let own = directory.join("chat_template.json");
+    if let Some(file) = read_json(&own)?
         && let Some(template) = file.get("chat_template").and_then(choose)
     {
-        return Ok(Some(template));
+        return within_limit(&own, template).map(Some);
     }
-    Ok(tokenizer_config
+    let template = tokenizer_config
         .and_then(|config| config.get("chat_template"))
-        .and_then(choose))
+        .and_then(choose);
+    template
+        .map(|text| within_limit(&directory.join("tokenizer_config.json"), text))
+        .transpose()
+}
+
+/// Refuses a template that no station should have to compile; `path` is where it lies.
+pub(super) fn within_limit(path: &Path, template: String) -> Result<String, Error> {
+    if template.len() as u64 <= MAX_TEMPLATE_BYTES {
+        return Ok(template);
+    }
+    Err(Error::malformed(
+        path,
+        "chat template",
+        format!("at most {MAX_TEMPLATE_BYTES} bytes"),
+        template.len().to_string(),
+    ))
 }
 
 /// Text as it is; of a list the template called `default`, else the first.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use gkq_v2::Dtype;
 
+use super::plain_file;
 use crate::Error;
 use cursor::Cursor;
 pub use value::{GgufArray, GgufValue};
@@ -65,8 +66,7 @@ impl GgufFile {
     /// byte offset, what the format asks for and what the file holds; [`Error::Unsupported`] for
     /// another version or a tensor type that a knot does not have.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        let len_bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
+        let (file, len_bytes) = plain_file::open(path)?;
         let reader = BufReader::with_capacity(1 << 20, &file);
         let mut cursor = Cursor::new(path, reader, len_bytes);
         let (version, metadata, alignment, mut tensors) = front(&mut cursor)?;

@@ -49,7 +49,7 @@ pub(super) fn config(
             set(field, json!(id));
         }
     }
-    if let Some(theta) = keys.float("rope.freq_base")? {
+    if let Some(theta) = keys.positive("rope.freq_base")? {
         set("rope_theta", json!(theta));
     }
     let rotary = keys
@@ -109,7 +109,7 @@ fn dimensions(
         ),
         (
             "rms_norm_eps",
-            json!(keys.required_float("attention.layer_norm_rms_epsilon")?),
+            json!(keys.required_positive("attention.layer_norm_rms_epsilon")?),
         ),
         ("hidden_act", json!(activation(keys.architecture))),
         ("tie_word_embeddings", json!(!tensors.contains_key(HEAD))),
@@ -164,7 +164,7 @@ fn gemma3(keys: &Keys<'_>, shape: &Shape, config: &mut Map<String, Value>) -> Re
     config.insert("hidden_activation".to_owned(), json!("gelu_pytorch_tanh"));
     config.insert(
         "rope_local_base_freq".to_owned(),
-        json!(keys.float("rope.freq_base_swa")?.unwrap_or(10_000.0)),
+        json!(keys.positive("rope.freq_base_swa")?.unwrap_or(10_000.0)),
     );
     // GGUF does not store the scalar; llama.cpp knows the one size (27B, 62 layers) where it is not
     // the head's width.
@@ -211,7 +211,7 @@ fn rope_scaling(
         (Some(short), Some(long)) => {
             let mut scaling =
                 json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
-            if let Some(attention) = keys.float("rope.scaling.attn_factor")? {
+            if let Some(attention) = keys.positive("rope.scaling.attn_factor")? {
                 scaling["attention_factor"] = json!(attention);
             }
             config.insert("rope_scaling".to_owned(), scaling);
@@ -236,7 +236,12 @@ fn rope_scaling(
         None => keys.float("rope.scale_linear")?,
     };
     // A factor of 0 is how some converters write "none".
-    let factor = factor.filter(|&factor| factor > 0.0);
+    let factor = match factor {
+        Some(factor) if factor < 0.0 => {
+            return Err(keys.wrong("rope.scaling.factor", "0 or above", factor));
+        }
+        factor => factor.filter(|&factor| factor > 0.0),
+    };
     let scaling = match (keys.gguf.string(&keys.key("rope.scaling.type"))?, factor) {
         (Some("none"), _) | (None | Some("linear"), None) => return Ok(()),
         (None | Some("linear"), Some(factor)) if factor <= 1.0 => return Ok(()),
@@ -314,16 +319,38 @@ impl Keys<'_> {
         self.gguf.unsigned(&self.key(suffix))
     }
 
+    /// A finite number: JSON has no other, and a default in its place would be other arithmetic.
     fn float(&self, suffix: &str) -> Result<Option<f64>, Error> {
-        self.gguf.float(&self.key(suffix))
+        let value = self.gguf.float(&self.key(suffix))?;
+        match value {
+            Some(value) if !value.is_finite() => Err(self.wrong(suffix, "a finite number", value)),
+            value => Ok(value),
+        }
+    }
+
+    /// A finite number above zero.
+    fn positive(&self, suffix: &str) -> Result<Option<f64>, Error> {
+        match self.float(suffix)? {
+            Some(value) if value <= 0.0 => Err(self.wrong(suffix, "a number above 0", value)),
+            value => Ok(value),
+        }
+    }
+
+    fn wrong(&self, suffix: &str, expected: &str, found: f64) -> Error {
+        Error::malformed(
+            self.gguf.path(),
+            self.part(suffix),
+            expected,
+            found.to_string(),
+        )
     }
 
     fn required(&self, suffix: &str) -> Result<u64, Error> {
         self.unsigned(suffix)?.ok_or_else(|| self.absent(suffix))
     }
 
-    fn required_float(&self, suffix: &str) -> Result<f64, Error> {
-        self.float(suffix)?.ok_or_else(|| self.absent(suffix))
+    fn required_positive(&self, suffix: &str) -> Result<f64, Error> {
+        self.positive(suffix)?.ok_or_else(|| self.absent(suffix))
     }
 
     fn absent(&self, suffix: &str) -> Error {

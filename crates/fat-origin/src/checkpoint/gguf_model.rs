@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::gguf::{GgufArray, GgufFile, GgufTensor};
 use super::gguf_config::{self, RopeTensors};
 use super::names::{self, Architecture, Mapped, RopeFactors};
-use super::{Checkpoint, DataFile, ModelTexts, StoredDtype, Tensor, stop_ids};
+use super::{Checkpoint, DataFile, ModelTexts, StoredDtype, Tensor, chat_template, stop_ids};
 use crate::{Error, tokenizer};
 
 pub(super) fn open(path: &Path) -> Result<Checkpoint, Error> {
@@ -29,10 +29,13 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, Error> {
         texts: ModelTexts {
             config: config.to_string(),
             tokenizer_config: Some(tokenizer_config(&gguf)?.to_string()),
-            chat_template: tokenizer::gguf::chat_template(&gguf)?.map(str::to_owned),
+            chat_template: tokenizer::gguf::chat_template(&gguf)?
+                .map(|text| chat_template::within_limit(path, text.to_owned()))
+                .transpose()?,
             generation_config: stop_ids::generation_config(None, &stops),
         },
         tokenizer: spec,
+        stop_ids: stops,
     })
 }
 

@@ -2,16 +2,12 @@
 //! Pickled weights are not read, and nothing is downloaded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Checkpoint, ModelTexts, chat_template, names, shards, stop_ids};
+use super::{Checkpoint, ModelTexts, chat_template, names, plain_file, shards, stop_ids};
 use crate::{Error, tokenizer};
-
-/// The longest text file of a directory, `tokenizer.json` apart. Real ones stay below 1 MB.
-const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 pub(super) fn open(directory: &Path) -> Result<Checkpoint, Error> {
     let missing = |name: &str| Error::NoCheckpoint {
@@ -41,27 +37,22 @@ pub(super) fn open(directory: &Path) -> Result<Checkpoint, Error> {
     }
 
     let tokenizer_config = read_json(&directory.join("tokenizer_config.json"))?;
-    let generation_config = read_json(&directory.join("generation_config.json"))?;
+    let generation_path = directory.join("generation_config.json");
+    let generation_config = read_json(&generation_path)?;
     if !directory.join("tokenizer.json").exists() {
         return Err(missing("tokenizer.json"));
     }
     let spec = tokenizer::hugging_face::read(directory)?;
 
     let mut stops: BTreeSet<u32> = spec.eos_ids.iter().copied().collect();
-    stops.extend(stop_ids::eos_of(&config_value));
+    stops.extend(stop_ids::eos_of(&config_path, &config_value)?);
     // Multimodal configs nest the language model's.
-    stops.extend(
-        config_value
-            .get("text_config")
-            .map(stop_ids::eos_of)
-            .unwrap_or_default(),
-    );
-    stops.extend(
-        generation_config
-            .as_ref()
-            .map(stop_ids::eos_of)
-            .unwrap_or_default(),
-    );
+    if let Some(nested) = config_value.get("text_config") {
+        stops.extend(stop_ids::eos_of(&config_path, nested)?);
+    }
+    if let Some(generation) = &generation_config {
+        stops.extend(stop_ids::eos_of(&generation_path, generation)?);
+    }
 
     Ok(Checkpoint {
         path: directory.to_path_buf(),
@@ -75,6 +66,7 @@ pub(super) fn open(directory: &Path) -> Result<Checkpoint, Error> {
             generation_config: stop_ids::generation_config(generation_config.as_ref(), &stops),
         },
         tokenizer: spec,
+        stop_ids: stops,
     })
 }
 
@@ -89,26 +81,8 @@ fn without_what_is_elsewhere(mut config: Value) -> String {
 }
 
 /// A text file, or `None` if there is none.
-pub(super) fn read_text(path: &Path) -> Result<Option<String>, Error> {
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(path, "open")(error)),
-    };
-    let mut text = String::new();
-    let read = file
-        .take(MAX_TEXT_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(Error::io(path, "read"))?;
-    if read as u64 > MAX_TEXT_BYTES {
-        return Err(Error::malformed(
-            path,
-            "file",
-            format!("at most {MAX_TEXT_BYTES} bytes"),
-            "more",
-        ));
-    }
-    Ok(Some(text))
+fn read_text(path: &Path) -> Result<Option<String>, Error> {
+    plain_file::read_text(path, plain_file::MAX_TEXT_BYTES)
 }
 
 /// A JSON file, or `None` if there is none.

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use serde::Deserialize;
 
 use super::safetensors::{self, Listed};
-use super::{DataFile, Tensor};
+use super::{DataFile, Tensor, plain_file};
 use crate::Error;
 
 const SINGLE: &str = "model.safetensors";
@@ -41,7 +41,7 @@ struct Index {
 }
 
 fn sharded(directory: &Path, index_path: &Path) -> Result<(Vec<Tensor>, Vec<DataFile>), Error> {
-    let text = std::fs::read(index_path).map_err(Error::io(index_path, "read"))?;
+    let text = plain_file::read(index_path, plain_file::MAX_TEXT_BYTES)?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| {
         Error::malformed(
             index_path,

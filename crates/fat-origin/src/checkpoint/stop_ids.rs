@@ -2,16 +2,25 @@
 //! They often disagree (`<|im_end|>` here, `<|endoftext|>` there), and each of them is right.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// Ids of `eos_token_id`: a number or a list.
-pub(super) fn eos_of(config: &Value) -> Vec<u32> {
-    let number = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+use crate::Error;
+
+/// Ids of `eos_token_id`: a number, a list of them or `null`. `path` is for errors.
+pub(super) fn eos_of(path: &Path, config: &Value) -> Result<Vec<u32>, Error> {
+    let number = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| {
+            let expected = "token ids, from 0 to 4294967295";
+            Error::malformed(path, "eos_token_id", expected, value.to_string())
+        })
+    };
     match config.get("eos_token_id") {
-        Some(Value::Array(ids)) => ids.iter().filter_map(number).collect(),
-        Some(id) => number(id).into_iter().collect(),
-        None => Vec::new(),
+        Some(Value::Array(ids)) => ids.iter().map(number).collect(),
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(id) => Ok(vec![number(id)?]),
     }
 }
 
@@ -36,9 +45,19 @@ mod tests {
 
     #[test]
     fn ids_are_united_not_replaced() {
-        assert_eq!(eos_of(&json!({"eos_token_id": 7})), [7]);
-        assert_eq!(eos_of(&json!({"eos_token_id": [1, 106]})), [1, 106]);
-        assert_eq!(eos_of(&json!({"eos_token_id": null})), Vec::<u32>::new());
+        let ids = |value| eos_of("c.json".as_ref(), &json!({ "eos_token_id": value }));
+        assert_eq!(ids(json!(7)).unwrap(), [7]);
+        assert_eq!(ids(json!([1, 106])).unwrap(), [1, 106]);
+        assert_eq!(ids(json!(null)).unwrap(), Vec::<u32>::new());
+        for wrong in [
+            json!(-1),
+            json!(1.5),
+            json!("2"),
+            json!([1, 4_294_967_296_u64]),
+        ] {
+            let error = ids(wrong.clone()).unwrap_err().to_string();
+            assert!(error.contains("eos_token_id"), "{wrong}: {error}");
+        }
         let config = json!({"top_k": 20, "eos_token_id": 2});
         let text = generation_config(Some(&config), &[2, 0].into()).unwrap();
         assert_eq!(text, r#"{"top_k":20,"eos_token_id":[0,2]}"#);

@@ -1,7 +1,9 @@
 //! The two files of a pack while they are written: in a hidden directory beside their final places,
-//! which goes away with everything in it unless both are published.
+//! which goes away with everything in it unless both are published. A packer that was killed leaves
+//! its directory; the next pack of that name takes it away.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use tempfile::TempDir;
@@ -9,11 +11,16 @@ use tempfile::TempDir;
 use super::PackOptions;
 use crate::Error;
 
+/// How often a directory is made again that was taken for a left-over before it was locked.
+const MAX_TRIES: usize = 8;
+
 #[derive(Debug)]
 pub(super) struct Output {
     directory: PathBuf,
     name: String,
     unfinished: TempDir,
+    /// The unfinished directory, locked as long as this process lives.
+    _lock: File,
 }
 
 impl Output {
@@ -21,14 +28,14 @@ impl Output {
         let directory = options.out.clone();
         std::fs::create_dir_all(&directory).map_err(Error::io(&directory, "create"))?;
         let name = name(options, source)?;
-        let unfinished = tempfile::Builder::new()
-            .prefix(&format!(".{name}.partial-"))
-            .tempdir_in(&directory)
-            .map_err(Error::io(&directory, "create a directory in"))?;
+        let prefix = format!(".{name}.partial-");
+        sweep(&directory, &prefix);
+        let (unfinished, lock) = unfinished(&directory, &prefix)?;
         Ok(Self {
             directory,
             name,
             unfinished,
+            _lock: lock,
         })
     }
 
@@ -47,18 +54,83 @@ impl Output {
         self.unfinished.path().join(format!("factors-{number}"))
     }
 
-    /// Gives both files their names. The rows go first: a knot is what makes a model visible.
+    /// Gives both files their names, or neither. The rows go first: a knot is what makes a model
+    /// visible.
     pub(super) fn publish(self) -> Result<(PathBuf, PathBuf), Error> {
         let rows = self.directory.join(format!("{}.rows", self.name));
         let knot = self.directory.join(format!("{}.gkq", self.name));
-        std::fs::rename(self.rows(), &rows).map_err(Error::io(&rows, "rename to"))?;
-        std::fs::rename(self.knot(), &knot).map_err(Error::io(&knot, "rename to"))?;
+        let previous = self.unfinished.path().join("previous-rows");
+        // A second name for the rows that are there keeps them until the knot is in its place.
+        let kept = match std::fs::hard_link(&rows, &previous) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            // Not every file system has links: then the rows are away for a moment.
+            Err(_) => std::fs::rename(&rows, &previous).is_ok(),
+        };
+        let put_back = || {
+            let _ = if kept {
+                std::fs::rename(&previous, &rows)
+            } else {
+                std::fs::remove_file(&rows)
+            };
+        };
+        if let Err(error) = std::fs::rename(self.rows(), &rows) {
+            if kept {
+                put_back();
+            }
+            return Err(Error::io(&rows, "rename to")(error));
+        }
+        if let Err(error) = std::fs::rename(self.knot(), &knot) {
+            put_back();
+            return Err(Error::io(&knot, "rename to")(error));
+        }
         // Names are durable only once their directory is. Where that cannot be asked for, the files
         // are whole all the same.
         if let Ok(directory) = File::open(&self.directory) {
             let _ = directory.sync_all();
         }
         Ok((knot, rows))
+    }
+}
+
+/// A new hidden directory, locked. A sweep of another packer may take it away before it is: then
+/// another is made. Where directories cannot be locked nobody sweeps either.
+fn unfinished(directory: &Path, prefix: &str) -> Result<(TempDir, File), Error> {
+    let mut last = std::io::Error::from(ErrorKind::ResourceBusy);
+    for _ in 0..MAX_TRIES {
+        let made = tempfile::Builder::new()
+            .prefix(prefix)
+            .tempdir_in(directory)
+            .map_err(Error::io(directory, "create a directory in"))?;
+        let lock = match File::open(made.path()) {
+            Ok(lock) => lock,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        let swept = matches!(lock.try_lock(), Err(TryLockError::WouldBlock));
+        if !swept && made.path().exists() {
+            return Ok((made, lock));
+        }
+    }
+    Err(Error::io(directory, "create a directory in")(last))
+}
+
+/// Takes away what killed packers of this name left: directories that no process has locked. What
+/// cannot be removed stays, it is in nobody's way.
+fn sweep(directory: &Path, prefix: &str) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(prefix);
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if !is_ours || !is_directory {
+            continue;
+        }
+        if let Ok(lock) = File::open(entry.path())
+            && lock.try_lock().is_ok()
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

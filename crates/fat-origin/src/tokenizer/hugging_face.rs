@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::{bytes_of_alphabet, is_byte_token};
 use crate::Error;
+use crate::checkpoint::plain_file;
 
 /// File names as Hugging Face has them.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
@@ -133,7 +134,7 @@ pub fn read(directory: &Path) -> Result<TokenizerSpec, Error> {
 /// # Errors
 /// As [`read`].
 pub fn read_files(tokenizer: &Path, config: Option<&Path>) -> Result<TokenizerSpec, Error> {
-    let text = std::fs::read(tokenizer).map_err(Error::io(tokenizer, "read"))?;
+    let text = plain_file::read(tokenizer, plain_file::MAX_TOKENIZER_BYTES)?;
     let kind = parse::<ModelTypeJson>(tokenizer, &text)?.model.kind;
     if kind.as_deref().is_some_and(|kind| kind != "BPE") {
         let found = kind.unwrap_or_default();
@@ -143,7 +144,7 @@ pub fn read_files(tokenizer: &Path, config: Option<&Path>) -> Result<TokenizerSp
     drop(text);
     let config = match config {
         None => ConfigJson::default(),
-        Some(path) => parse(path, &std::fs::read(path).map_err(Error::io(path, "read"))?)?,
+        Some(path) => parse(path, &plain_file::read(path, plain_file::MAX_TEXT_BYTES)?)?,
     };
     Reader {
         path: tokenizer,

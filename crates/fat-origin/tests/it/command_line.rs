@@ -133,15 +133,41 @@ fn pack_inspect_and_verify_print_results_on_stdout() {
     let rows = out.path().join("tiny.rows");
     let (knot, rows) = (knot.to_str().unwrap(), rows.to_str().unwrap());
 
+    check_inspection(knot);
+
+    let verified = origin(&["verify", knot, "--rows", rows]);
+    check(
+        &verified,
+        0,
+        &expect![[r#"
+            intact: 219908 bytes in payloads: 28, row trees: 1
+        "#]],
+    );
+
+    let mut bytes = std::fs::read(rows).unwrap();
+    bytes[700] ^= 1;
+    std::fs::write(rows, bytes).unwrap();
+    let broken = origin(&["verify", knot, "--rows", rows]);
+    assert_eq!(broken.status.code(), Some(66));
+    let told = text(&broken.stdout);
+    assert!(
+        told.contains("rows of `model.embed_tokens.weight`, row 5 differs at offset 700"),
+        "{told}"
+    );
+}
+
+/// What `inspect` prints of the packed tiny model.
+#[track_caller]
+fn check_inspection(knot: &str) {
     let inspected = origin(&["inspect", knot]);
     assert_eq!(inspected.status.code(), Some(0));
     expect![[r#"
-        tiny.gkq: 131392 bytes, front 11264 bytes
+        tiny.gkq: 199872 bytes, front 13696 bytes
         front blake3  <digest>
         model         qwen2, 2 layers, hidden size 64, tied head
 
         sections
-          model-config                 97 bytes
+          model-config                240 bytes
           tokenizer-config             23 bytes
           chat-template                14 bytes
           generation-config            35 bytes
@@ -154,11 +180,25 @@ fn pack_inspect_and_verify_print_results_on_stdout() {
           model.layers.0.input_layernorm.weight              bf16              64          128 bytes
           model.layers.0.self_attn.q_proj.bias               bf16              64          128 bytes
           model.layers.0.self_attn.q_proj.weight             bf16         64 x 64         8192 bytes
+          model.layers.0.self_attn.k_proj.bias               bf16              32           64 bytes
+          model.layers.0.self_attn.k_proj.weight             bf16         32 x 64         4096 bytes
+          model.layers.0.self_attn.v_proj.bias               bf16              32           64 bytes
+          model.layers.0.self_attn.v_proj.weight             bf16         32 x 64         4096 bytes
+          model.layers.0.self_attn.o_proj.weight             bf16         64 x 64         8192 bytes
+          model.layers.0.post_attention_layernorm.weight     bf16              64          128 bytes
+          model.layers.0.mlp.gate_proj.weight                bf16        128 x 64        16384 bytes
           model.layers.0.mlp.up_proj.weight                  bf16        128 x 64        16384 bytes
           model.layers.0.mlp.down_proj.weight                bf16        64 x 128        16384 bytes
           model.layers.1.input_layernorm.weight              bf16              64          128 bytes
           model.layers.1.self_attn.q_proj.bias               bf16              64          128 bytes
           model.layers.1.self_attn.q_proj.weight             bf16         64 x 64         8192 bytes
+          model.layers.1.self_attn.k_proj.bias               bf16              32           64 bytes
+          model.layers.1.self_attn.k_proj.weight             bf16         32 x 64         4096 bytes
+          model.layers.1.self_attn.v_proj.bias               bf16              32           64 bytes
+          model.layers.1.self_attn.v_proj.weight             bf16         32 x 64         4096 bytes
+          model.layers.1.self_attn.o_proj.weight             bf16         64 x 64         8192 bytes
+          model.layers.1.post_attention_layernorm.weight     bf16              64          128 bytes
+          model.layers.1.mlp.gate_proj.weight                bf16        128 x 64        16384 bytes
           model.layers.1.mlp.up_proj.weight                  bf16        128 x 64        16384 bytes
           model.layers.1.mlp.down_proj.weight                bf16        64 x 128        16384 bytes
           model.norm.weight                                  bf16              64          128 bytes
@@ -173,28 +213,8 @@ fn pack_inspect_and_verify_print_results_on_stdout() {
     let json: serde_json::Value =
         serde_json::from_slice(&origin(&["inspect", knot, "--json"]).stdout).unwrap();
     assert_eq!(json["object_bytes"], std::fs::metadata(knot).unwrap().len());
-    assert_eq!(json["blocks"].as_array().unwrap().len(), 12);
-    assert_eq!(json["blocks"][11]["columnar"]["table_bytes"], 264 * 128);
-
-    let verified = origin(&["verify", knot, "--rows", rows]);
-    check(
-        &verified,
-        0,
-        &expect![[r#"
-        intact: 153860 bytes in payloads: 14, row trees: 1
-    "#]],
-    );
-
-    let mut bytes = std::fs::read(rows).unwrap();
-    bytes[700] ^= 1;
-    std::fs::write(rows, bytes).unwrap();
-    let broken = origin(&["verify", knot, "--rows", rows]);
-    assert_eq!(broken.status.code(), Some(66));
-    let told = text(&broken.stdout);
-    assert!(
-        told.contains("rows of `model.embed_tokens.weight`, row 5 differs at offset 700"),
-        "{told}"
-    );
+    assert_eq!(json["blocks"].as_array().unwrap().len(), 26);
+    assert_eq!(json["blocks"][25]["columnar"]["table_bytes"], 264 * 128);
 }
 
 /// Digests depend on every byte before them; the rest of the picture does not.
@@ -227,6 +247,20 @@ fn exit_codes_tell_failures_apart() {
     );
     assert_eq!(text(&refused.stdout), "");
     assert_eq!(files(out.path()), Vec::<String>::new());
+
+    for name in ["config.json", "chat_template.jinja"] {
+        let source = directory(&tiny_tensors());
+        std::fs::write(source.path().join(name), b"{\xff}").unwrap();
+        let refused = pack(source.path(), out.path());
+        assert_eq!(refused.status.code(), Some(64), "{name}");
+        let told = text(&refused.stderr);
+        assert!(told.contains(name) && told.contains("UTF-8"), "{told}");
+    }
+
+    let knot = out.path().join("broken.gkq");
+    std::fs::write(&knot, b"not a knot").unwrap();
+    let knot = knot.to_str().unwrap();
+    assert_eq!(origin(&["inspect", knot]).status.code(), Some(66));
 
     assert_eq!(
         origin(&["inspect", "/nowhere/x.gkq"]).status.code(),

@@ -50,7 +50,13 @@ impl Gguf {
         gguf.vector("output_norm.weight", 64);
         gguf.vector("blk.0.attn_norm.weight", 64);
         gguf.matrix("blk.0.attn_q.weight", 64, 64);
+        gguf.matrix("blk.0.attn_k.weight", 32, 64);
+        gguf.matrix("blk.0.attn_v.weight", 32, 64);
+        gguf.matrix("blk.0.attn_output.weight", 64, 64);
+        gguf.vector("blk.0.ffn_norm.weight", 64);
         gguf.matrix("blk.0.ffn_gate.weight", 96, 64);
+        gguf.matrix("blk.0.ffn_up.weight", 96, 64);
+        gguf.matrix("blk.0.ffn_down.weight", 64, 96);
         gguf
     }
 
@@ -74,6 +80,11 @@ impl Gguf {
     pub(crate) fn set(&mut self, key: &str, value: Meta) {
         self.metadata.retain(|(known, _)| known != key);
         self.metadata.push((key.to_owned(), value));
+    }
+
+    /// Takes a tensor out.
+    pub(crate) fn without(&mut self, name: &str) {
+        self.tensors.retain(|(known, ..)| known != name);
     }
 
     /// Adds a Q8_0 matrix.

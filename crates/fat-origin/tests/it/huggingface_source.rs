@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 pub(crate) const HIDDEN: u64 = 64;
+pub(crate) const INTERMEDIATE: u64 = 128;
+/// One key and value head; two query heads of this width make up `HIDDEN`.
+pub(crate) const KEY_VALUE: u64 = 32;
 /// 256 bytes, one special token, and seven rows that no token has.
 pub(crate) const ROWS: u64 = 264;
 pub(crate) const TOKENS: u64 = 257;
@@ -61,12 +64,22 @@ pub(crate) fn tiny_tensors() -> Vec<TestTensor> {
         tensor("model.embed_tokens.weight", &[ROWS, HIDDEN]),
     ];
     for layer in [1, 0] {
-        let name = |module: &str| format!("model.layers.{layer}.{module}");
-        tensors.push(tensor(&name("mlp.down_proj.weight"), &[HIDDEN, 128]));
-        tensors.push(tensor(&name("mlp.up_proj.weight"), &[128, HIDDEN]));
-        tensors.push(tensor(&name("self_attn.q_proj.weight"), &[HIDDEN, HIDDEN]));
-        tensors.push(tensor(&name("self_attn.q_proj.bias"), &[HIDDEN]));
-        tensors.push(tensor(&name("input_layernorm.weight"), &[HIDDEN]));
+        for (module, shape) in [
+            ("mlp.down_proj.weight", &[HIDDEN, INTERMEDIATE][..]),
+            ("mlp.up_proj.weight", &[INTERMEDIATE, HIDDEN]),
+            ("mlp.gate_proj.weight", &[INTERMEDIATE, HIDDEN]),
+            ("post_attention_layernorm.weight", &[HIDDEN]),
+            ("self_attn.o_proj.weight", &[HIDDEN, HIDDEN]),
+            ("self_attn.v_proj.weight", &[KEY_VALUE, HIDDEN]),
+            ("self_attn.v_proj.bias", &[KEY_VALUE]),
+            ("self_attn.k_proj.weight", &[KEY_VALUE, HIDDEN]),
+            ("self_attn.k_proj.bias", &[KEY_VALUE]),
+            ("self_attn.q_proj.weight", &[HIDDEN, HIDDEN]),
+            ("self_attn.q_proj.bias", &[HIDDEN]),
+            ("input_layernorm.weight", &[HIDDEN]),
+        ] {
+            tensors.push(tensor(&format!("model.layers.{layer}.{module}"), shape));
+        }
     }
     tensors
 }
@@ -91,6 +104,8 @@ pub(crate) fn safetensors(tensors: &[TestTensor]) -> Vec<u8> {
 pub(crate) fn config() -> Value {
     json!({
         "model_type": "qwen2", "vocab_size": ROWS, "hidden_size": HIDDEN, "num_hidden_layers": 2,
+        "intermediate_size": INTERMEDIATE, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
         "eos_token_id": 256,
     })
 }

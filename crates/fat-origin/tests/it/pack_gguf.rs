@@ -44,7 +44,13 @@ fn quantised_rows_and_blocks_stay_as_they_are() {
         [
             "model.layers.0.input_layernorm.weight",
             "model.layers.0.self_attn.q_proj.weight",
+            "model.layers.0.self_attn.k_proj.weight",
+            "model.layers.0.self_attn.v_proj.weight",
+            "model.layers.0.self_attn.o_proj.weight",
+            "model.layers.0.post_attention_layernorm.weight",
             "model.layers.0.mlp.gate_proj.weight",
+            "model.layers.0.mlp.up_proj.weight",
+            "model.layers.0.mlp.down_proj.weight",
             "model.norm.weight",
             EMBEDDING
         ]
@@ -110,6 +116,24 @@ fn gemma_says_that_its_norms_include_the_one() {
     gguf.set("gemma3.attention.sliding_window", Meta::U32(512));
     gguf.set("gemma3.rope.scaling.type", Meta::Text("linear"));
     gguf.set("gemma3.rope.scaling.factor", Meta::F32(8.0));
+    for (name, rows, cols) in [
+        ("attn_q", 96, 64),
+        ("attn_k", 48, 64),
+        ("attn_v", 48, 64),
+        ("attn_output", 64, 96),
+    ] {
+        let name = format!("blk.0.{name}.weight");
+        gguf.without(&name);
+        gguf.matrix(&name, rows, cols);
+    }
+    for (name, len) in [
+        ("attn_q_norm", 48),
+        ("attn_k_norm", 48),
+        ("post_attention_norm", 64),
+        ("post_ffw_norm", 64),
+    ] {
+        gguf.vector(&format!("blk.0.{name}.weight"), len);
+    }
     let config = pack_gguf(&gguf, PackOptions::default()).json(SectionKind::ModelConfig);
     for (field, value) in [
         ("model_type", json!("gemma3_text")),
@@ -135,9 +159,11 @@ fn gemma_says_that_its_norms_include_the_one() {
 #[test]
 fn phi_carries_its_longrope_factors() {
     let mut gguf = renamed("phi3");
-    gguf.tensors
-        .retain(|(name, ..)| !name.contains("attn_q") && !name.contains("ffn_gate"));
+    for name in ["attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"] {
+        gguf.without(&format!("blk.0.{name}.weight"));
+    }
     gguf.matrix("blk.0.attn_qkv.weight", 128, 64);
+    gguf.matrix("blk.0.ffn_up.weight", 192, 64);
     gguf.set("phi3.rope.dimension_count", Meta::U32(24));
     gguf.set("phi3.rope.scaling.original_context_length", Meta::U32(64));
     gguf.set("phi3.rope.scaling.attn_factor", Meta::F32(1.25));

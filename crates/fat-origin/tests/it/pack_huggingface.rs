@@ -44,11 +44,25 @@ fn blocks_and_rows_are_the_checkpoint_byte_for_byte() {
                 "model.layers.0.input_layernorm.weight",
                 "model.layers.0.self_attn.q_proj.bias",
                 "model.layers.0.self_attn.q_proj.weight",
+                "model.layers.0.self_attn.k_proj.bias",
+                "model.layers.0.self_attn.k_proj.weight",
+                "model.layers.0.self_attn.v_proj.bias",
+                "model.layers.0.self_attn.v_proj.weight",
+                "model.layers.0.self_attn.o_proj.weight",
+                "model.layers.0.post_attention_layernorm.weight",
+                "model.layers.0.mlp.gate_proj.weight",
                 "model.layers.0.mlp.up_proj.weight",
                 "model.layers.0.mlp.down_proj.weight",
                 "model.layers.1.input_layernorm.weight",
                 "model.layers.1.self_attn.q_proj.bias",
                 "model.layers.1.self_attn.q_proj.weight",
+                "model.layers.1.self_attn.k_proj.bias",
+                "model.layers.1.self_attn.k_proj.weight",
+                "model.layers.1.self_attn.v_proj.bias",
+                "model.layers.1.self_attn.v_proj.weight",
+                "model.layers.1.self_attn.o_proj.weight",
+                "model.layers.1.post_attention_layernorm.weight",
+                "model.layers.1.mlp.gate_proj.weight",
                 "model.layers.1.mlp.up_proj.weight",
                 "model.layers.1.mlp.down_proj.weight",
                 "model.norm.weight",
@@ -373,8 +387,8 @@ fn the_spectral_report_has_a_line_for_each_matrix_that_was_tried() {
     let lines = &packed.report.spectral;
     assert_eq!(
         lines.len(),
-        6,
-        "three matrices in each of two layers, never the embedding"
+        14,
+        "seven matrices in each of two layers, never the embedding"
     );
     for line in lines {
         let spectral = matches!(packed.block(&line.tensor).body, BlockBody::Spectral { .. });

@@ -16,6 +16,10 @@ const NAME: &str = "chat_template";
 /// Largest source. Published templates with tools have some 15 KiB.
 const SOURCE_BYTES: usize = 64 << 10;
 
+/// Longest tag. Published templates stay below 1 KiB; the parser's time grows with the square of a chain
+/// of operators, and fuel is charged for rendering only.
+const TAG_BYTES: usize = 8 << 10;
+
 /// Budget of a rendering: one for a step or for 64 bytes that are made on the way or written, so
 /// 64 MB or a million steps. Published templates take some hundred steps a message.
 const FUEL: u64 = 1 << 20;
@@ -71,7 +75,8 @@ impl ChatTemplate {
     /// `eos_token`.
     ///
     /// # Errors
-    /// [`Error::Template`] with the line of the first mistake, or for a source of more than 64 KiB.
+    /// [`Error::Template`] with the line of the first mistake, or for a source of more than 64 KiB
+    /// or a tag of more than 8 KiB.
     pub fn new(
         source: &str,
         bos_token: Option<String>,
@@ -80,6 +85,12 @@ impl ChatTemplate {
         if source.len() > SOURCE_BYTES {
             return Err(Error::Template {
                 message: format!("{} bytes, the limit is {SOURCE_BYTES}", source.len()),
+            });
+        }
+        let longest = longest_tag_bytes(source);
+        if longest > TAG_BYTES {
+            return Err(Error::Template {
+                message: format!("a tag of {longest} bytes, the limit is {TAG_BYTES}"),
             });
         }
         let environment = on_deep_stack(|| Self::parse(source))?;
@@ -287,3 +298,27 @@ fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, te
 
 #[cfg(test)]
 mod tests;
+
+/// Bytes of the longest `{{ .. }}` or `{% .. %}`, delimiters included; one without an end reaches to the
+/// end of the source.
+fn longest_tag_bytes(source: &str) -> usize {
+    let mut longest = 0;
+    let mut rest = source;
+    while let Some(start) = rest.find('{') {
+        let tag = &rest[start..];
+        let close = match tag.as_bytes().get(1) {
+            Some(b'{') => "}}",
+            Some(b'%') => "%}",
+            _ => {
+                rest = tag.get(1..).unwrap_or_default();
+                continue;
+            }
+        };
+        let end = tag
+            .find(close)
+            .map_or(tag.len(), |start| start + close.len());
+        longest = longest.max(end);
+        rest = tag.get(end..).unwrap_or_default();
+    }
+    longest
+}

@@ -145,10 +145,16 @@ fn what_is_nested_deeply_does_not_overflow_the_stack() {
         let _ = render(&nested(end), &[]);
     }
     for link in ["+a", "|a", ".a", "[0]", " and a"] {
-        let chain = link.repeat((SOURCE_BYTES - 8) / link.len());
+        let chain = link.repeat((TAG_BYTES - 8) / link.len());
         let _ = render(&format!("{{{{ a{chain} }}}}"), &[]);
+        let chain = link.repeat((SOURCE_BYTES - 8) / link.len());
+        let refused = ChatTemplate::new(&format!("{{{{ a{chain} }}}}"), None, None).unwrap_err();
+        assert!(
+            refused.to_string().contains("the limit is 8192"),
+            "{refused}"
+        );
     }
-    let not = "not ".repeat(SOURCE_BYTES / 4 - 4);
+    let not = "not ".repeat(TAG_BYTES / 4 - 4);
     let _ = render(&format!("{{{{ {not}a }}}}"), &[]);
     let branch = "{%elif a%}".repeat((SOURCE_BYTES - 30) / 10);
     let _ = render(&format!("{{% if a %}}{branch}{{% endif %}}"), &[]);

@@ -41,6 +41,8 @@ pub(super) struct Transfer<'a> {
     range: ByteRange,
     /// Offset of the next byte to hand out.
     next: u64,
+    /// The furthest that `next` has been.
+    farthest: u64,
     body: Option<Body>,
     retries: Retries,
     deadline: Option<Instant>,
@@ -67,6 +69,7 @@ impl<'a> Transfer<'a> {
             extent: ask.extent,
             range: ask.range,
             next: ask.range.start,
+            farthest: ask.range.start,
             body: None,
             retries: Retries::new(config.retry),
             deadline,
@@ -91,7 +94,10 @@ impl<'a> Transfer<'a> {
             let error = match self.attempt().await {
                 Ok(piece) => {
                     // A row batch has its attempts for the whole read: somebody waits for it.
-                    if self.options.patience == Patience::Stream {
+                    // A stream's attempts are for the next new byte: one that started again has not got
+                    // on before it passes where an earlier one broke off.
+                    if self.options.patience == Patience::Stream && self.next > self.farthest {
+                        self.farthest = self.next;
                         self.retries.progress();
                     }
                     return Ok(piece);

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use helix_transport::error::{GaveUp, TimeoutPhase};
-use helix_transport::{Error, ErrorKind, HttpBackend, HttpConfig, RangeSource};
+use helix_transport::{Error, ErrorKind, HttpBackend, HttpConfig, Patience, RangeSource};
 use range_testkit::{Fault, FaultServer, Script};
 
-use crate::setup::{PATH, batch, object, quick, range, serve};
+use crate::setup::{PATH, batch, object, options, quick, range, serve};
 
 fn status(code: u16) -> Fault {
     Fault::Status {
@@ -99,6 +99,26 @@ async fn a_body_that_broke_is_taken_up_at_the_next_byte_where_a_tag_proves_the_o
         Some("bytes=50-149")
     );
     assert_eq!(options.meter.snapshot().received_bytes, 140);
+}
+
+#[tokio::test]
+async fn a_read_that_always_breaks_at_one_byte_ends() {
+    // No tag, so each attempt starts again; none gets past where the first broke off.
+    let (server, _) = serve(Script::always(Fault::Truncate {
+        after_body_bytes: 40,
+    }))
+    .await;
+    server.put(PATH, object().without_etag());
+    let backend = HttpBackend::new(&server.url(PATH), quick()).unwrap();
+    let options = options(Patience::Stream);
+    let error = backend.read(range(50, 150), &options).await.unwrap_err();
+    assert_eq!((error.attempts(), error.kind()), (3, ErrorKind::Transient));
+    let requests = server.log().len();
+    assert!(requests <= 4, "{requests} requests");
+    assert_eq!(
+        options.meter.snapshot().received_bytes,
+        40 * requests as u64
+    );
 }
 
 #[tokio::test]

@@ -17,8 +17,8 @@ pub struct Config {
     pub knots: Vec<Locator>,
     /// Capacity of the row cache, in rows.
     pub embed_cache_rows: u64,
-    /// Directory of the block cache.
-    pub cache_dir: PathBuf,
+    /// Directory of the block cache; absent where no place is known. A local knot needs none.
+    pub cache_dir: Option<PathBuf>,
     /// Whether rows are read from the head's matrix once that is resident.
     pub residency: Residency,
     /// How `http://` origins are spoken to.
@@ -82,7 +82,7 @@ impl Config {
             rows,
             knots,
             embed_cache_rows: args.embed_cache_rows,
-            cache_dir: cache_dir(args, environment)?,
+            cache_dir: cache_dir(args, environment),
             residency: if args.embed_always_remote {
                 Residency::AlwaysRemote
             } else {
@@ -112,9 +112,9 @@ fn beside(rows: &Locator) -> Result<Vec<Locator>, Error> {
 fn cache_dir(
     args: &StationArgs,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<PathBuf, Error> {
+) -> Option<PathBuf> {
     if let Some(directory) = &args.cache_dir {
-        return Ok(directory.clone());
+        return Some(directory.clone());
     }
     // The XDG specification has relative paths ignored.
     let set = |name: &str| {
@@ -123,8 +123,7 @@ fn cache_dir(
             .filter(|path| path.is_absolute())
     };
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    base.map(|base| base.join("fat-station"))
-        .ok_or_else(|| Error::config("no cache directory: set --cache-dir, XDG_CACHE_HOME or HOME"))
+    Some(base?.join("fat-station"))
 }
 
 /// Refuses to serve the world without a key.
@@ -147,6 +146,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser as _;
+    use std::path::Path;
 
     fn resolve(flags: &[&str]) -> Result<Config, Error> {
         let cli = Cli::parse_from([&["fat-station"], flags].concat());
@@ -196,21 +196,22 @@ mod tests {
                     .find(|(key, _)| *key == name)
                     .map(|(_, value)| value.into())
             })
-            .map(|config| config.cache_dir)
+            .unwrap()
+            .cache_dir
         };
         assert_eq!(
-            found(&[("HOME", "/home/o")]).unwrap(),
-            PathBuf::from("/home/o/.cache/fat-station")
+            found(&[("HOME", "/home/o")]).as_deref(),
+            Some(Path::new("/home/o/.cache/fat-station"))
         );
         assert_eq!(
-            found(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/home/o")]).unwrap(),
-            PathBuf::from("/c/fat-station")
+            found(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/home/o")]).as_deref(),
+            Some(Path::new("/c/fat-station"))
         );
         assert_eq!(
-            found(&[("XDG_CACHE_HOME", "relative"), ("HOME", "/h")]).unwrap(),
-            PathBuf::from("/h/.cache/fat-station")
+            found(&[("XDG_CACHE_HOME", "relative"), ("HOME", "/h")]).as_deref(),
+            Some(Path::new("/h/.cache/fat-station"))
         );
-        assert!(found(&[]).unwrap_err().to_string().contains("--cache-dir"));
+        assert_eq!(found(&[]), None, "a local knot needs no cache");
     }
 
     #[test]

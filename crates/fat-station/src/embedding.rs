@@ -155,7 +155,7 @@ impl Embedding {
                         },
                     )
                 }
-                None => columnar.fetch(ids, traffic).await?,
+                None => columnar.fetch(ids).await?,
             },
         };
         traffic.note_rows(ids, phase, read);
@@ -164,14 +164,8 @@ impl Embedding {
 }
 
 impl Columnar {
-    async fn fetch(
-        &self,
-        ids: &[u32],
-        traffic: &Traffic,
-    ) -> Result<(Vec<HeldRow>, RowsRead), Error> {
+    async fn fetch(&self, ids: &[u32]) -> Result<(Vec<HeldRow>, RowsRead), Error> {
         let wanted: Vec<RowId> = ids.iter().copied().map(RowId::from).collect();
-        // The station runs one request at a time, so the meters' difference is this read's.
-        let before = (traffic.rows.snapshot(), traffic.paths.snapshot());
         let batch = self
             .store
             .rows(&wanted)
@@ -180,8 +174,9 @@ impl Columnar {
             .map_err(|source| Error::rows(self.store.object(), source))?;
         let read = RowsRead {
             resident: 0,
-            rows: traffic.rows.snapshot() - before.0,
-            paths: traffic.paths.snapshot() - before.1,
+            received_bytes: batch.report.received_bytes,
+            path_received_bytes: batch.report.path_received_bytes,
+            round_trips: batch.report.round_trips,
         };
         Ok((batch.rows.into_iter().map(HeldRow::Cached).collect(), read))
     }

@@ -1,24 +1,28 @@
 //! An opened knot: its front, and its payloads wherever they are, as `Bytes` without a copy.
-//! A local knot is mapped; a remote one is fetched by range into the block cache. What the payloads
-//! mean is the model's matter. Specification of the file: docs/format/gkq-v2.md.
+//! A local knot is mapped; a remote one is fetched by range into the block cache. Either way a payload
+//! is hashed before it is handed out. What the payloads mean is the model's matter. Specification of the file: docs/format/gkq-v2.md.
 
 mod block_cache;
 mod fetch;
 mod groups;
+mod incoming;
+mod mapped;
 
 pub use block_cache::BlockCache;
 pub use fetch::{PayloadFetcher, WantedPayload};
 
+use crate::cli::Verify;
 use crate::config::Config;
 use crate::error::Error;
 use crate::locator::Locator;
-use crate::origin;
-use crate::telemetry;
+use crate::origin::Origins;
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use gkq_v2::{Block, Knot, Section};
 use helix_transport::{ByteRange, ErrorKind, RangeSource};
+use mapped::Mapped;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// First read of a remote knot. Table and texts of a 24-layer model take about 70 KB and its pinned
@@ -31,53 +35,48 @@ pub struct OpenKnot {
     locator: Locator,
     front: Knot,
     payloads: Payloads,
+    origins: Origins,
+    cache: BlockCache,
 }
 
 #[derive(Debug)]
 enum Payloads {
-    Mapped(Bytes),
+    Mapped(Mapped),
     Remote(PayloadFetcher),
 }
 
 impl OpenKnot {
-    /// Opens the first of `config.knots` that exists.
+    /// Opens the first of `config.knots` that exists. Of a local one the front alone is read.
     ///
     /// # Errors
     /// [`Error::NoKnot`] with all that was tried, where several places or a default place had
     /// none; otherwise what went wrong with the knot that was found.
     pub async fn open(config: &Config, traffic: &Traffic) -> Result<Self, Error> {
+        let origins = Origins::new(config.cleartext);
+        let cache = BlockCache::new(config.cache_dir.as_deref());
         let mut tried = Vec::new();
         for locator in &config.knots {
-            match Self::open_at(locator, config, traffic).await {
+            let opened = match locator {
+                Locator::File(path) => open_file(path, locator, config.verify),
+                Locator::Http(_) => open_remote(locator, &origins, &cache, traffic).await,
+            };
+            match opened {
                 Err(Error::Origin { object, source }) if source.kind() == ErrorKind::NotFound => {
                     tried.push(format!("{object}: {source}"));
                 }
-                other => return other,
+                Err(error) => return Err(error),
+                Ok((front, payloads)) => {
+                    return Ok(Self {
+                        locator: locator.clone(),
+                        front,
+                        payloads,
+                        origins,
+                        cache,
+                    });
+                }
             }
         }
         Err(Error::NoKnot { tried })
-    }
-
-    async fn open_at(locator: &Locator, config: &Config, traffic: &Traffic) -> Result<Self, Error> {
-        let (front, payloads) = match locator {
-            Locator::File(path) => {
-                let bytes = crate::mmap::map(path).map_err(|error| missing(locator, error))?;
-                let front = Knot::parse(&bytes, bytes.len() as u64);
-                (front, Payloads::Mapped(bytes))
-            }
-            Locator::Http(_) => {
-                let source = origin::open(locator, config.cleartext)?;
-                let front = read_front(locator, source.as_ref(), traffic).await?;
-                let cache = BlockCache::open(&config.cache_dir)?;
-                (front, Payloads::Remote(PayloadFetcher::new(source, cache)))
-            }
-        };
-        let front = front.map_err(|source| Error::knot(locator, source))?;
-        Ok(Self {
-            locator: locator.clone(),
-            front,
-            payloads,
-        })
     }
 
     /// The knot's place.
@@ -92,11 +91,23 @@ impl OpenKnot {
         &self.front
     }
 
-    /// A payload without reading it, where the knot is mapped.
+    /// Opens other objects of the station, over the same connections.
+    #[must_use]
+    pub fn origins(&self) -> &Origins {
+        &self.origins
+    }
+
+    /// The station's block cache.
+    #[must_use]
+    pub fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// A payload without reading or checking it, where the knot is mapped.
     #[must_use]
     pub fn mapped(&self, range: &Range<u64>) -> Option<Bytes> {
         match &self.payloads {
-            Payloads::Mapped(bytes) => slice(bytes, range),
+            Payloads::Mapped(mapped) => mapped.view(range),
             Payloads::Remote(_) => None,
         }
     }
@@ -110,7 +121,7 @@ impl OpenKnot {
         }
     }
 
-    /// Payloads in the order asked: views of the map, or fetched, checked and cached.
+    /// Payloads in the order asked, checked: views of the map, or fetched and cached.
     ///
     /// # Errors
     /// [`Error::Origin`], [`Error::Digest`] or [`Error::File`] of the first that could not be had.
@@ -122,17 +133,10 @@ impl OpenKnot {
     ) -> Result<Vec<Bytes>, Error> {
         match &self.payloads {
             Payloads::Remote(fetcher) => fetcher.fetch(wanted, kind, traffic).await,
-            Payloads::Mapped(bytes) => wanted
-                .iter()
-                .map(|payload| {
-                    let bytes_of = payload.range.end - payload.range.start;
-                    telemetry::knot_block(&payload.name, bytes_of).record("from", "map");
-                    // The front was checked against the length of the map: only a bug leads here.
-                    slice(bytes, &payload.range).ok_or(Error::Lost {
-                        what: "a mapped payload",
-                    })
-                })
-                .collect(),
+            Payloads::Mapped(mapped) => {
+                let options = traffic.streaming(kind);
+                mapped.read(wanted, &options.meter).await
+            }
         }
     }
 }
@@ -157,6 +161,27 @@ impl WantedPayload {
             blake3: section.blake3,
         }
     }
+}
+
+fn open_file(path: &Path, locator: &Locator, verify: Verify) -> Result<(Knot, Payloads), Error> {
+    let bytes = crate::mmap::map(path).map_err(|error| missing(locator, error))?;
+    let front = Knot::parse(&bytes, bytes.len() as u64);
+    let front = front.map_err(|source| Error::knot(locator, source))?;
+    let mapped = Mapped::new(locator.to_string(), bytes, verify);
+    Ok((front, Payloads::Mapped(mapped)))
+}
+
+async fn open_remote(
+    locator: &Locator,
+    origins: &Origins,
+    cache: &BlockCache,
+    traffic: &Traffic,
+) -> Result<(Knot, Payloads), Error> {
+    let source = origins.open(locator)?;
+    let front = read_front(locator, source.as_ref(), traffic).await?;
+    let front = front.map_err(|source| Error::knot(locator, source))?;
+    let fetcher = PayloadFetcher::new(source, cache.clone());
+    Ok((front, Payloads::Remote(fetcher)))
 }
 
 async fn read_front(
@@ -200,10 +225,4 @@ fn missing(locator: &Locator, error: Error) -> Error {
         }
         other => other,
     }
-}
-
-fn slice(bytes: &Bytes, range: &Range<u64>) -> Option<Bytes> {
-    let start = usize::try_from(range.start).ok()?;
-    let end = usize::try_from(range.end).ok()?;
-    (start <= end && end <= bytes.len()).then(|| bytes.slice(start..end))
 }

@@ -5,10 +5,9 @@ use crate::cli::Verify;
 use crate::config::Config;
 use crate::embedding::{Columnar, DenseTable, Embedding};
 use crate::error::Error;
-use crate::knot::{BlockCache, OpenKnot, PayloadFetcher, WantedPayload};
+use crate::knot::{OpenKnot, PayloadFetcher, WantedPayload};
 use crate::locator::Locator;
 use crate::mmap;
-use crate::origin;
 use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, Table, Way, resolve};
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
@@ -61,7 +60,7 @@ impl Matrix {
         })?;
         let rows = match &config.rows {
             None => None,
-            Some(locator) => Some((locator.clone(), origin::open(locator, config.cleartext)?)),
+            Some(locator) => Some((locator.clone(), knot.origins().open(locator)?)),
         };
         Ok(Self {
             knot,
@@ -202,14 +201,14 @@ impl Matrix {
         match &self.rows {
             Some((Locator::File(path), _)) => {
                 let (path, object) = (path.clone(), path.display().to_string());
-                tokio::task::spawn_blocking(move || checked_file(&path, object, &wanted))
+                tokio::task::spawn_blocking(move || checked_file(&path, &object, &wanted))
                     .await
                     .map_err(|_panicked| Error::Lost {
                         what: "the row table",
                     })?
             }
             Some((Locator::Http(_), source)) => {
-                let cache = BlockCache::open(&self.config.cache_dir)?;
+                let cache = self.knot.cache().clone();
                 let fetcher = PayloadFetcher::new(Arc::clone(source), cache);
                 let payloads = fetcher.fetch(&[wanted], kind, traffic).await?;
                 payloads.into_iter().next().ok_or(Error::Lost {
@@ -271,18 +270,10 @@ fn declared(block: &Block) -> Declared {
 /// Maps a local row table after hashing it: it stands in for a block of the knot.
 fn checked_file(
     path: &std::path::Path,
-    object: String,
+    object: &str,
     wanted: &WantedPayload,
 ) -> Result<Bytes, Error> {
     let bytes = mmap::map(path)?;
-    let found = blake3::hash(&bytes);
-    if *found.as_bytes() == wanted.blake3 {
-        return Ok(bytes);
-    }
-    Err(Error::Digest {
-        object,
-        block: wanted.name.clone(),
-        expected: blake3::Hash::from_bytes(wanted.blake3).to_string(),
-        found: found.to_string(),
-    })
+    wanted.check(blake3::hash(&bytes), object)?;
+    Ok(bytes)
 }

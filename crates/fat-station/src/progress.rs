@@ -62,9 +62,26 @@ impl Progress {
             "loading"
         );
     }
+}
 
-    /// The transfer is over.
-    pub(crate) fn finish(&self) {
+impl Drop for Progress {
+    /// The transfer is over, well or not: what is printed next starts on a clean line.
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_ends_with_the_transfer_however_that_ends() {
+        let progress = Progress::start("knot", 100);
+        let bar = progress.bar.clone();
+        progress.add(40);
+        assert!(!bar.is_finished());
+        drop(progress);
+        assert!(bar.is_finished());
     }
 }

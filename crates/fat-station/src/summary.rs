@@ -191,9 +191,9 @@ impl Summary {
                 resident: ledger.resident,
                 cached_rows: facts.cached_rows,
                 full_table_bytes: facts.full_table_bytes,
-                prefill_received_bytes: ledger.prefill_rows.received_bytes,
-                prefill_path_received_bytes: ledger.prefill_paths.received_bytes,
-                prefill_round_trips: ledger.prefill_rows.waves,
+                prefill_received_bytes: ledger.prefill_received_bytes,
+                prefill_path_received_bytes: ledger.prefill_path_received_bytes,
+                prefill_round_trips: ledger.prefill_round_trips,
                 decode_distinct_rows: ledger.decode_distinct_rows,
             },
             total_received_bytes: [

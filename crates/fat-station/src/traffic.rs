@@ -2,7 +2,7 @@
 //! them, so that sampling or a log filter never changes a total.
 
 use columnar_embed::{RowOutcomes, StoreMeters};
-use helix_transport::{Meter, MeterSnapshot, Patience, ReadOptions};
+use helix_transport::{Meter, Patience, ReadOptions};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,8 +51,7 @@ struct Ledger {
     resident: u64,
     distinct: HashSet<u32>,
     decode_distinct: HashSet<u32>,
-    prefill_rows: MeterSnapshot,
-    prefill_paths: MeterSnapshot,
+    prefill: RowsRead,
 }
 
 /// Totals of the ledger.
@@ -66,10 +65,12 @@ pub struct LedgerTotals {
     pub distinct_rows: u64,
     /// Distinct token ids among the generated tokens that were fed back.
     pub decode_distinct_rows: u64,
-    /// Row traffic of prompts.
-    pub prefill_rows: MeterSnapshot,
-    /// Path traffic of prompts.
-    pub prefill_paths: MeterSnapshot,
+    /// Body bytes of row replies for prompts.
+    pub prefill_received_bytes: u64,
+    /// Body bytes of path replies for prompts.
+    pub prefill_path_received_bytes: u64,
+    /// Round trips for prompts; rows and paths travel together.
+    pub prefill_round_trips: u64,
 }
 
 impl Traffic {
@@ -102,8 +103,9 @@ impl Traffic {
         ledger.distinct.extend(ids);
         match phase {
             Phase::Prefill => {
-                ledger.prefill_rows = sum(ledger.prefill_rows, read.rows);
-                ledger.prefill_paths = sum(ledger.prefill_paths, read.paths);
+                ledger.prefill.received_bytes += read.received_bytes;
+                ledger.prefill.path_received_bytes += read.path_received_bytes;
+                ledger.prefill.round_trips += read.round_trips;
             }
             Phase::Decode => ledger.decode_distinct.extend(ids),
         }
@@ -118,8 +120,9 @@ impl Traffic {
             resident: ledger.resident,
             distinct_rows: ledger.distinct.len() as u64,
             decode_distinct_rows: ledger.decode_distinct.len() as u64,
-            prefill_rows: ledger.prefill_rows,
-            prefill_paths: ledger.prefill_paths,
+            prefill_received_bytes: ledger.prefill.received_bytes,
+            prefill_path_received_bytes: ledger.prefill.path_received_bytes,
+            prefill_round_trips: ledger.prefill.round_trips,
         }
     }
 }
@@ -135,23 +138,14 @@ pub enum Kind {
     Head,
 }
 
-/// What one read of rows cost.
+/// What one read of rows cost, by its own account: what an abandoned read of another caller moved is
+/// in the meters alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RowsRead {
     pub(crate) resident: u64,
-    pub(crate) rows: MeterSnapshot,
-    pub(crate) paths: MeterSnapshot,
-}
-
-fn sum(left: MeterSnapshot, right: MeterSnapshot) -> MeterSnapshot {
-    MeterSnapshot {
-        requests: left.requests + right.requests,
-        received_bytes: left.received_bytes + right.received_bytes,
-        useful_bytes: left.useful_bytes + right.useful_bytes,
-        retries: left.retries + right.retries,
-        waves: left.waves + right.waves,
-        integrity_failures: left.integrity_failures + right.integrity_failures,
-    }
+    pub(crate) received_bytes: u64,
+    pub(crate) path_received_bytes: u64,
+    pub(crate) round_trips: u64,
 }
 
 #[cfg(test)]
@@ -161,15 +155,12 @@ mod tests {
     #[test]
     fn the_ledger_tells_positions_from_ids_and_phases_apart() {
         let traffic = Traffic::default();
-        let rows = MeterSnapshot {
-            received_bytes: 10,
-            ..MeterSnapshot::default()
-        };
+        let received_bytes = 10;
         traffic.note_rows(
             &[1, 2, 1],
             Phase::Prefill,
             RowsRead {
-                rows,
+                received_bytes,
                 ..RowsRead::default()
             },
         );
@@ -177,7 +168,7 @@ mod tests {
             &[2],
             Phase::Decode,
             RowsRead {
-                rows,
+                received_bytes,
                 resident: 1,
                 ..RowsRead::default()
             },
@@ -188,6 +179,6 @@ mod tests {
         assert_eq!(totals.distinct_rows, 3);
         assert_eq!(totals.decode_distinct_rows, 2);
         assert_eq!(totals.resident, 1);
-        assert_eq!(totals.prefill_rows.received_bytes, 10);
+        assert_eq!(totals.prefill_received_bytes, 10);
     }
 }

@@ -4,6 +4,7 @@
 
 use super::block_cache::BlockCache;
 use super::groups::{GROUP_BYTES, Group, group};
+use super::incoming::Incoming;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::telemetry;
@@ -14,8 +15,6 @@ use helix_transport::{ByteRange, RangeSource, ReadOptions};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
-use tempfile::NamedTempFile;
-use tokio::io::AsyncWriteExt as _;
 
 /// Streams side by side. Bandwidth is shared by few streams as well as by many, and layers arrive
 /// nearer to their order.
@@ -65,7 +64,7 @@ impl PayloadFetcher {
     /// Payloads in the order asked.
     ///
     /// # Errors
-    /// [`Error::Origin`], [`Error::Digest`] or [`Error::File`] of the first that could not be had.
+    /// [`Error::Origin`] or [`Error::Digest`] of the first that could not be had.
     pub async fn fetch(
         &self,
         wanted: &[WantedPayload],
@@ -108,9 +107,17 @@ impl PayloadFetcher {
             }
         }
         drop(arriving);
-        progress.finish();
-        // What is still missing was empty, and in no group.
-        Ok(found.into_iter().map(Option::unwrap_or_default).collect())
+        found
+            .into_iter()
+            .zip(wanted)
+            .map(|(bytes, wanted)| bytes.map_or_else(|| self.empty(wanted), Ok))
+            .collect()
+    }
+
+    /// A payload that is in no group, as there is nothing to fetch of it.
+    fn empty(&self, wanted: &WantedPayload) -> Result<Bytes, Error> {
+        wanted.check(blake3::hash(&[]), self.source.name())?;
+        Ok(Bytes::new())
     }
 
     /// Sound copies in the cache. Hashing them is work for all cores, away from the runtime.
@@ -119,11 +126,14 @@ impl PayloadFetcher {
         let look = move || {
             let look = |payload: &WantedPayload| {
                 let bytes = payload.range.end - payload.range.start;
-                let found = cache.lookup(&payload.blake3, bytes)?;
+                if bytes == 0 {
+                    return None;
+                }
+                let found = cache.lookup(&payload.blake3, bytes);
                 if found.is_some() {
                     telemetry::knot_block(&payload.name, bytes).record("from", "cache");
                 }
-                Ok(found)
+                found
             };
             wanted.par_iter().map(look).collect()
         };
@@ -131,7 +141,7 @@ impl PayloadFetcher {
             .await
             .map_err(|_panicked| Error::Lost {
                 what: "the block cache",
-            })?
+            })
     }
 
     async fn group(
@@ -165,87 +175,89 @@ impl PayloadFetcher {
         let mut pieces = self.source.stream(range, transfer.options);
         let mut payloads = Vec::with_capacity(group.members.len());
         let mut members = group.members.iter().copied();
-        let mut open: Option<Incoming> = None;
+        let mut open: Option<Arriving> = None;
         let mut offset = group.range.start;
         while let Some(piece) = pieces.try_next().await.map_err(failed)? {
             let mut piece = piece;
             transfer.progress.add(piece.len() as u64);
             while !piece.is_empty() {
-                let mut incoming = match open.take() {
-                    Some(incoming) => incoming,
+                let mut arriving = match open.take() {
+                    Some(arriving) => arriving,
                     None => match members.next() {
-                        Some(at) => Incoming::begin(at, &transfer.wanted[at], &self.cache)?,
+                        Some(at) => Arriving::begin(at, &transfer.wanted[at], &self.cache),
                         None => break,
                     },
                 };
-                offset += incoming.take(&mut piece, offset).await?;
-                if offset == incoming.wanted.range.end {
-                    payloads.push(self.accept(incoming, transfer.options).await?);
+                offset += arriving.take(&mut piece, offset).await?;
+                if offset == arriving.wanted.range.end {
+                    payloads.push(self.accept(arriving, transfer.options).await?);
                 } else {
-                    open = Some(incoming);
+                    open = Some(arriving);
                 }
             }
         }
-        Ok(payloads)
+        if offset == range.end {
+            return Ok(payloads);
+        }
+        // Sources promise the whole range or an error: this one has broken its promise.
+        Err(failed(helix_transport::Error::Interrupted {
+            object: self.source.name().to_owned(),
+            range,
+            received_bytes: offset - range.start,
+            source: None,
+        }))
     }
 
     async fn accept(
         &self,
-        incoming: Incoming<'_>,
+        arriving: Arriving<'_>,
         options: &ReadOptions,
     ) -> Result<(usize, Bytes), Error> {
-        let Incoming {
-            at,
-            wanted,
-            file,
-            mut writer,
-            hasher,
-            span,
-        } = incoming;
-        writer.flush().await.map_err(Error::file(file.path()))?;
-        let found = hasher.finalize();
-        if *found.as_bytes() != wanted.blake3 {
-            return Err(Error::Digest {
-                object: self.source.name().to_owned(),
-                block: wanted.name.clone(),
-                expected: blake3::Hash::from_bytes(wanted.blake3).to_string(),
-                found: found.to_string(),
-            });
-        }
-        let bytes = wanted.range.end - wanted.range.start;
-        options.meter.add_useful(bytes);
-        span.record("from", "origin");
-        Ok((at, self.cache.keep(file, &wanted.blake3)?))
+        let wanted = arriving.wanted;
+        wanted.check(arriving.hasher.finalize(), self.source.name())?;
+        options
+            .meter
+            .add_useful(wanted.range.end - wanted.range.start);
+        arriving.span.record("from", "origin");
+        Ok((arriving.at, arriving.incoming.keep(wanted.blake3).await?))
     }
 }
 
-/// A payload that is being written.
-struct Incoming<'a> {
+impl WantedPayload {
+    /// Checks that the digest `found` of what was read of `object` is the payload's.
+    pub(crate) fn check(&self, found: blake3::Hash, object: &str) -> Result<(), Error> {
+        let expected = blake3::Hash::from_bytes(self.blake3);
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::Digest {
+            object: object.to_owned(),
+            block: self.name.clone(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
+    }
+}
+
+/// A payload that is being streamed.
+struct Arriving<'a> {
     at: usize,
     wanted: &'a WantedPayload,
-    file: NamedTempFile,
-    writer: tokio::fs::File,
+    incoming: Incoming,
     hasher: blake3::Hasher,
     /// From the first byte to the digest.
     span: tracing::Span,
 }
 
-impl<'a> Incoming<'a> {
-    fn begin(at: usize, wanted: &'a WantedPayload, cache: &BlockCache) -> Result<Self, Error> {
-        let file = cache.begin()?;
-        let handle = file
-            .as_file()
-            .try_clone()
-            .map_err(Error::file(file.path()))?;
-        let writer = tokio::fs::File::from_std(handle);
-        Ok(Self {
+impl<'a> Arriving<'a> {
+    fn begin(at: usize, wanted: &'a WantedPayload, cache: &BlockCache) -> Self {
+        Self {
             at,
             wanted,
-            file,
-            writer,
+            incoming: Incoming::new(cache.clone()),
             hasher: blake3::Hasher::new(),
             span: telemetry::knot_block(&wanted.name, wanted.range.end - wanted.range.start),
-        })
+        }
     }
 
     /// Takes what belongs to this payload from the front of `piece`, which lies at `offset` of the
@@ -261,10 +273,7 @@ impl<'a> Incoming<'a> {
         piece.advance(padding);
         let body = piece.split_to(body);
         self.hasher.update(&body);
-        self.writer
-            .write_all(&body)
-            .await
-            .map_err(Error::file(self.file.path()))?;
+        self.incoming.push(&body).await?;
         Ok((padding + body.len()) as u64)
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks of a remote knot are kept by digest: a second start moves none of them.
 
-use crate::station::{Origin, packed, run};
+use crate::station::{Origin, binary, packed, run, text_of};
 
 const RUN: [&str; 4] = ["--raw", "--max-tokens", "4", "abc"];
 
@@ -95,4 +95,35 @@ fn concurrent_starts_share_one_directory() {
             .starts_with("incoming")
     });
     assert_eq!(left_over.count(), 0);
+}
+
+#[test]
+fn a_cache_that_cannot_be_used_costs_a_transfer_not_the_start() {
+    let origin = Origin::start();
+    let rows = origin.url("tied.rows");
+    let expected = run(&["--knot", &packed("tied.gkq")], &RUN).succeeded();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let unusable = file.path().to_str().unwrap();
+    for _ in 0..2 {
+        let flags = ["--columnar-embed", &rows, "--cache-dir", unusable];
+        let finished = run(&flags, &RUN).succeeded();
+        assert!(finished.logits == expected.logits);
+        assert!(finished.number("/bytes/blocks/received") > 0);
+        let warnings = finished.stderr.matches("--cache-dir").count();
+        assert_eq!(warnings, 1, "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn a_local_knot_needs_no_home_and_a_remote_one_does_without() {
+    let origin = Origin::start();
+    for (knot, warnings) in [(packed("tied.gkq"), 0), (origin.url("tied.gkq"), 1)] {
+        let mut command = binary();
+        command.env_remove("HOME").env_remove("XDG_CACHE_HOME");
+        let output = command.args(["--knot", &knot, "run"]).args(RUN).output();
+        let output = output.unwrap();
+        text_of(&output);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.matches("--cache-dir").count(), warnings, "{stderr}");
+    }
 }

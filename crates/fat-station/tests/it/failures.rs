@@ -128,6 +128,47 @@ fn a_block_that_does_not_match_its_digest_is_not_used() {
     );
 }
 
+/// A copy of the packed knot with a bit of the byte at `place` flipped.
+fn damaged_knot(directory: &Path, place: impl FnOnce(&gkq_v2::Knot) -> u64) -> String {
+    let mut bytes = std::fs::read(packed("tied.gkq")).unwrap();
+    let knot = gkq_v2::Knot::parse(&bytes, bytes.len() as u64).unwrap();
+    bytes[place(&knot) as usize] ^= 1;
+    let path = directory.join("tied.gkq");
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_damaged_local_knot_is_refused_wherever_the_damage_is() {
+    let rows = packed("tied.rows");
+    let block = |knot: &gkq_v2::Knot, name: &str| knot.block(name).unwrap().payload.start + 5;
+    let layer = "model.layers.0.mlp.up_proj.weight";
+    let matrix = "model.embed_tokens.weight";
+    let check = |name: &str, place: &dyn Fn(&gkq_v2::Knot) -> u64| {
+        let directory = tempfile::tempdir().unwrap();
+        let knot = damaged_knot(directory.path(), place);
+        // Rows of the knot's own matrix, and rows of a sound table.
+        for flags in [
+            vec!["--knot", &knot],
+            vec!["--knot", &knot, "--columnar-embed", &rows],
+        ] {
+            let finished = run(&flags, &RUN);
+            refused(&finished, 66, &[name, "tied.gkq", "BLAKE3"]);
+            assert_eq!(finished.number("/integrity_failures"), 1);
+        }
+        // Unchecked, a tokenizer may still contradict itself.
+        if name != "tokenizer" {
+            run(&["--knot", &knot, "--verify", "off"], &RUN).succeeded();
+        }
+    };
+    check(layer, &|knot| block(knot, layer));
+    check(matrix, &|knot| block(knot, matrix));
+    check("tokenizer", &|knot| {
+        let section = knot.section(gkq_v2::SectionKind::Tokenizer).unwrap();
+        section.range.end - 1
+    });
+}
+
 #[test]
 fn a_damaged_knot_is_an_integrity_failure() {
     let directory = changed_rows("tied", |_| {});

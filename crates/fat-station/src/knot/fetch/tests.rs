@@ -1,7 +1,9 @@
 //! Payloads through a source in memory: grouping, padding, digests, the cache.
 
 use super::*;
-use helix_transport::MemorySource;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use helix_transport::{MemorySource, ObjectVersion};
 
 struct Object {
     bytes: Vec<u8>,
@@ -38,7 +40,7 @@ async fn fetch(
 ) -> (Result<Vec<Bytes>, Error>, Traffic) {
     let traffic = Traffic::default();
     let source = Arc::new(MemorySource::new("knot", bytes.to_vec()));
-    let fetcher = PayloadFetcher::new(source, BlockCache::open(directory).unwrap());
+    let fetcher = PayloadFetcher::new(source, BlockCache::new(Some(directory)));
     (fetcher.fetch(wanted, Kind::Blocks, &traffic).await, traffic)
 }
 
@@ -105,4 +107,89 @@ async fn wrong_bytes_are_named_counted_and_not_kept() {
             .count(),
         0
     );
+}
+
+/// A source whose streams end after this many bytes of the object, without an error.
+#[derive(Debug)]
+struct ShortSource(MemorySource, u64);
+
+impl RangeSource for ShortSource {
+    fn read<'a>(
+        &'a self,
+        range: ByteRange,
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, Result<Bytes, helix_transport::Error>> {
+        self.0.read(range, options)
+    }
+
+    fn read_prefix<'a>(
+        &'a self,
+        max_bytes: u64,
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, Result<Bytes, helix_transport::Error>> {
+        self.0.read_prefix(max_bytes, options)
+    }
+
+    fn stream<'a>(
+        &'a self,
+        range: ByteRange,
+        options: &'a ReadOptions,
+    ) -> BoxStream<'a, Result<Bytes, helix_transport::Error>> {
+        let end = range.end.min(self.1).max(range.start);
+        self.0
+            .stream(ByteRange::new(range.start, end).unwrap(), options)
+    }
+
+    fn version(&self) -> Option<ObjectVersion> {
+        self.0.version()
+    }
+
+    fn parallelism(&self) -> usize {
+        self.0.parallelism()
+    }
+
+    fn request_cost_bytes(&self) -> u64 {
+        self.0.request_cost_bytes()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_early_is_an_error_not_an_empty_payload() {
+    let object = object(&[100, 200]);
+    // Before the first payload, at its end, within the second.
+    for end in [64, 164, 300] {
+        let source = ShortSource(MemorySource::new("knot", object.bytes.clone()), end);
+        let fetcher = PayloadFetcher::new(Arc::new(source), BlockCache::new(None));
+        let traffic = Traffic::default();
+        let fetched = fetcher.fetch(&object.wanted, Kind::Blocks, &traffic).await;
+        let error = fetched.unwrap_err();
+        assert_eq!(error.class(), crate::error::FailureClass::Unreachable);
+        assert!(error.chain().contains("broke off"), "{}", error.chain());
+    }
+}
+
+#[tokio::test]
+async fn an_empty_payload_has_a_digest_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut object = object(&[0]);
+    object.wanted[0].blake3 = [7; 32];
+    let (payloads, _) = fetch(&object.bytes, &object.wanted, directory.path()).await;
+    let error = payloads.unwrap_err();
+    assert_eq!(error.class(), crate::error::FailureClass::Integrity);
+}
+
+#[tokio::test]
+async fn without_a_cache_everything_is_had_and_fetched_again() {
+    let object = object(&[100, 2_000_000]);
+    let not_a_directory = tempfile::NamedTempFile::new().unwrap();
+    for _ in 0..2 {
+        let (payloads, traffic) =
+            fetch(&object.bytes, &object.wanted, not_a_directory.path()).await;
+        assert!(payloads.unwrap()[1] == object.bytes[192..]);
+        assert_eq!(traffic.blocks.snapshot().useful_bytes, 2_000_100);
+    }
 }

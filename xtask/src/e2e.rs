@@ -41,6 +41,8 @@ pub(crate) struct Arguments {
 
 /// Runs every case, prints the results, and fails if a gate does not hold.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    // Before the first case: what is built now is what the results speak of, whatever is edited meanwhile.
+    let commit = repository::commit()?;
     repository::build_binaries()?;
     let models = models(arguments)?;
     let mut cases: Vec<Case> = Vec::new();
@@ -60,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     let failures: Vec<String> = cases.iter().flat_map(gates::failures).collect();
-    let results = Results::new(cases)?;
+    let results = Results::new(commit, cases)?;
     if let Some(path) = &arguments.out {
         std::fs::write(path, results.to_json()? + "\n")?;
     }

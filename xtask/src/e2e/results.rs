@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::case::Case;
 use crate::synthetic;
+use crate::workload;
 use crate::workload::WORKLOADS;
-use crate::{repository, workload};
 
 /// Everything that a reader needs to run the same again.
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ struct WorkloadDigest {
 }
 
 impl Results {
-    pub(super) fn new(cases: Vec<Case>) -> Result<Self> {
+    pub(super) fn new(commit: String, cases: Vec<Case>) -> Result<Self> {
         let mut workload_blake3 = Vec::new();
         for path in WORKLOADS
             .iter()
@@ -44,7 +44,7 @@ impl Results {
             });
         }
         Ok(Self {
-            commit: repository::commit()?,
+            commit,
             synthetic_weights_seed: synthetic::SEED,
             workload_blake3,
             cases,

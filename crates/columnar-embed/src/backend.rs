@@ -16,8 +16,9 @@ use crate::{
     cache::{RowCache, RowKey},
     fetch::{RowFetcher, RowLoad},
     gather::{MergeLimits, check_object},
-    layout::{RowId, RowLayout},
+    layout::RowId,
     meters::{FetchReport, RowOutcomes, StoreMeters},
+    row_map::RowMap,
     single_flight::{Claim, Stopped},
     verify::Verification,
 };
@@ -42,11 +43,11 @@ pub struct ColumnarEmbedBackend {
 }
 
 impl ColumnarEmbedBackend {
-    /// A store over the table `layout` of `source`. `object_digest` is the BLAKE3 of the whole
-    /// table: it names the rows in the cache. Nothing is read yet.
+    /// A store over the rows that `map` finds in `source`. `object_digest` names the rows in the
+    /// cache: the BLAKE3 of the whole table. Nothing is read yet.
     ///
     /// # Errors
-    /// [`Error::TreeShape`] where the tree is over another number of rows than the layout,
+    /// [`Error::TreeShape`] where the tree is over another number of rows than the map,
     /// [`Error::ObjectTooShort`] where the source's length is known and too small.
     #[expect(
         clippy::too_many_arguments,
@@ -54,15 +55,16 @@ impl ColumnarEmbedBackend {
     )]
     pub fn new(
         source: Arc<dyn RangeSource>,
-        layout: RowLayout,
+        map: impl Into<RowMap>,
         object_digest: [u8; 32],
         verification: Verification,
         config: RowStoreConfig,
         meters: StoreMeters,
     ) -> Result<Self, Error> {
-        check_object(source.as_ref(), &layout)?;
+        let map = map.into();
+        check_object(source.as_ref(), &map)?;
         if let Verification::Tree(verifier) = &verification {
-            let (expected, found) = (layout.rows(), verifier.shape().rows());
+            let (expected, found) = (map.rows(), verifier.shape().rows());
             if expected != found {
                 let part = "number of rows";
                 return Err(Error::TreeShape {
@@ -85,7 +87,7 @@ impl ColumnarEmbedBackend {
         Ok(Self {
             fetcher: Arc::new(RowFetcher {
                 source,
-                layout,
+                map,
                 verification,
                 limits,
                 meters,
@@ -106,8 +108,8 @@ impl ColumnarEmbedBackend {
 
     /// Where the rows lie.
     #[must_use]
-    pub fn layout(&self) -> &RowLayout {
-        &self.fetcher.layout
+    pub fn map(&self) -> &RowMap {
+        &self.fetcher.map
     }
 
     /// The object's name for people: no query, no user information.
@@ -155,7 +157,7 @@ impl ColumnarEmbedBackend {
     /// [`Error::LoadStopped`]), or [`Error::NoRuntime`]. Rows that did arrive are cached.
     pub async fn rows(&self, ids: &[RowId]) -> Result<RowBatch, Error> {
         for id in ids {
-            self.layout().check(*id)?;
+            self.map().check(*id)?;
         }
         let mut report = FetchReport {
             asked: ids.len() as u64,
@@ -268,7 +270,8 @@ impl ColumnarEmbedBackend {
         let shelf = self.cache.shelf.clone();
         async move {
             let ids: Vec<RowId> = led.iter().map(|key| key.row).collect();
-            let load = fetcher.load(&ids).await;
+            let mut load = fetcher.load(&ids).await;
+            load.widen(&fetcher.map);
             let mut landed = Vec::with_capacity(led.len());
             for key in led {
                 if let Some(Ok(row)) = load.rows.get(&key.row) {
@@ -294,7 +297,7 @@ impl ColumnarEmbedBackend {
     }
 
     fn permits(&self, rows: usize) -> u32 {
-        let row_bytes = u64::from(self.layout().row_bytes());
+        let row_bytes = u64::from(self.map().row_bytes());
         let permits = (rows as u64)
             .saturating_mul(row_bytes)
             .div_ceil(PERMIT_BYTES);

@@ -10,8 +10,9 @@ use helix_transport::{Patience, RangeSource, ReadOptions};
 use crate::{
     Error, Row,
     gather::{Gathered, MergeLimits, gather},
-    layout::{RowId, RowLayout},
+    layout::RowId,
     meters::{FetchReport, StoreMeters},
+    row_map::RowMap,
     row_tree::PathMismatch,
     verify::{RowTreeVerifier, Verification},
 };
@@ -20,13 +21,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct RowFetcher {
     pub source: Arc<dyn RangeSource>,
-    pub layout: RowLayout,
+    pub map: RowMap,
     pub verification: Verification,
     pub limits: MergeLimits,
     pub meters: StoreMeters,
 }
 
-/// What one load gave: a row or an error for each id, and what it took.
+/// What one load gave: a row or an error for each id, and what it took. Rows are as stored until
+/// [`RowLoad::widen`].
 #[derive(Debug, Default)]
 pub(crate) struct RowLoad {
     pub rows: HashMap<RowId, Result<Row, Error>>,
@@ -38,6 +40,15 @@ pub(crate) struct RowLoad {
 }
 
 impl RowLoad {
+    /// Turns stored rows into rows of the matrix; where `map` stores those, nothing changes.
+    pub(crate) fn widen(&mut self, map: &RowMap) {
+        for (id, row) in &mut self.rows {
+            if let Ok(stored) = row {
+                *row = map.widen(*id, Arc::clone(stored));
+            }
+        }
+    }
+
     /// Writes what the load took into the report of the batch that led it.
     pub(crate) fn charge(&self, report: &mut FetchReport) {
         report.received_bytes += self.received_bytes;
@@ -97,10 +108,7 @@ impl RowFetcher {
     }
 
     async fn gather_rows(&self, ids: &[RowId]) -> Gathered {
-        let ranges: Vec<_> = ids
-            .iter()
-            .map(|id| self.layout.checked_range(*id))
-            .collect();
+        let ranges: Vec<_> = ids.iter().map(|id| self.map.checked_range(*id)).collect();
         let options = ReadOptions::new(Arc::clone(&self.meters.rows), Patience::Batch);
         gather(self.source.as_ref(), &ranges, self.limits, &options).await
     }

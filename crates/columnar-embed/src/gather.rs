@@ -10,7 +10,7 @@ use helix_transport::{
     plan::{PlanOptions, Span, plan},
 };
 
-use crate::layout::RowLayout;
+use crate::row_map::RowMap;
 
 /// Reads started at once. A source queues what exceeds its own parallelism; this only bounds the
 /// futures of a batch of tens of thousands of rows.
@@ -120,13 +120,10 @@ fn inside(span: &Span, range: ByteRange) -> Range<usize> {
     at(range.start)..at(range.end)
 }
 
-/// Checks that `layout` lies inside `source`, as far as its length is known by now.
-pub(crate) fn check_object(
-    source: &dyn RangeSource,
-    layout: &RowLayout,
-) -> Result<(), crate::Error> {
+/// Checks that the rows of `map` lie inside `source`, as far as its length is known by now.
+pub(crate) fn check_object(source: &dyn RangeSource, map: &RowMap) -> Result<(), crate::Error> {
     match source.version() {
-        Some(version) => layout.check_object(source.name(), version.len_bytes),
+        Some(version) => map.check_object(source.name(), version.len_bytes),
         None => Ok(()),
     }
 }

@@ -33,6 +33,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`layout`] | id to byte range, pure |
+//! | [`row_map`] | stored rows: one stride, or several kinds of rows |
 //! | [`row_tree`] | hash tree over rows: builder, check of one row, pure |
 //! | [`verify`] | a pinned tree with its path table, at hand or by range |
 //! | [`backend`] | the store: cache, single flight, one plan a batch |
@@ -47,6 +48,7 @@ mod fetch;
 mod gather;
 pub mod layout;
 pub mod meters;
+pub mod row_map;
 pub mod row_tree;
 mod single_flight;
 pub mod verify;
@@ -60,6 +62,7 @@ pub use config::RowStoreConfig;
 pub use error::Error;
 pub use layout::{RowId, RowLayout};
 pub use meters::{FetchReport, RowOutcomes, StoreMeters};
+pub use row_map::RowMap;
 pub use row_tree::{RowTree, RowTreeBuilder, TreeShape};
 pub use verify::{PathSource, RowTreeVerifier, Verification};
 pub use writer::{RowFileWriter, WrittenRows};

@@ -82,7 +82,7 @@ impl RowTreeVerifier {
             }
             PathSource::Remote { source, base_bytes } => {
                 let layout = RowLayout::new(base_bytes, tree.rows, shape.path_bytes())?;
-                check_object(source.as_ref(), &layout)?;
+                check_object(source.as_ref(), &layout.into())?;
                 Paths::Remote { source, layout }
             }
         };

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::join;
-use helix_transport::{Patience, RangeSource, ReadOptions};
+use helix_transport::{Connection, Meter, Patience, RangeSource, ReadOptions};
 
 use crate::{
     Error, Row,
@@ -66,12 +66,13 @@ impl RowFetcher {
     /// Loads `ids`, which must be ascending, distinct and inside the matrix.
     pub(crate) async fn load(&self, ids: &[RowId]) -> RowLoad {
         let mut load = RowLoad::default();
-        let refused = self.phase(ids, &mut load).await;
+        let refused = self.phase(ids, Connection::Any, &mut load).await;
         if refused.is_empty() {
             return load;
         }
         let again: Vec<RowId> = refused.into_iter().map(|(id, _)| id).collect();
-        for (row, PathMismatch { expected, found }) in self.phase(&again, &mut load).await {
+        let refused = self.phase(&again, Connection::Fresh, &mut load).await;
+        for (row, PathMismatch { expected, found }) in refused {
             let object = self.source.name().to_owned();
             load.rows.insert(
                 row,
@@ -87,8 +88,17 @@ impl RowFetcher {
     }
 
     /// One round of requests. Answers all `ids` in `load` but those it gives back as refused.
-    async fn phase(&self, ids: &[RowId], load: &mut RowLoad) -> Vec<Refused> {
-        let (rows, paths) = join(self.gather_rows(ids), self.gather_paths(ids)).await;
+    async fn phase(
+        &self,
+        ids: &[RowId],
+        connection: Connection,
+        load: &mut RowLoad,
+    ) -> Vec<Refused> {
+        let (rows, paths) = join(
+            self.gather_rows(ids, connection),
+            self.gather_paths(ids, connection),
+        )
+        .await;
         self.count(&rows, paths.as_ref(), load);
         let mut refused = Vec::new();
         for (index, (id, row)) in ids.iter().copied().zip(rows.pieces).enumerate() {
@@ -107,17 +117,17 @@ impl RowFetcher {
         refused
     }
 
-    async fn gather_rows(&self, ids: &[RowId]) -> Gathered {
+    async fn gather_rows(&self, ids: &[RowId], connection: Connection) -> Gathered {
         let ranges: Vec<_> = ids.iter().map(|id| self.map.checked_range(*id)).collect();
-        let options = ReadOptions::new(Arc::clone(&self.meters.rows), Patience::Batch);
+        let options = options(&self.meters.rows, connection);
         gather(self.source.as_ref(), &ranges, self.limits, &options).await
     }
 
     /// The paths of `ids`, or `None` where they are at hand or not needed.
-    async fn gather_paths(&self, ids: &[RowId]) -> Option<Gathered> {
+    async fn gather_paths(&self, ids: &[RowId], connection: Connection) -> Option<Gathered> {
         let (source, layout) = self.verifier()?.remote_paths()?;
         let ranges: Vec<_> = ids.iter().map(|id| layout.checked_range(*id)).collect();
-        let options = ReadOptions::new(Arc::clone(&self.meters.paths), Patience::Batch);
+        let options = options(&self.meters.paths, connection);
         Some(gather(source, &ranges, self.limits, &options).await)
     }
 
@@ -175,6 +185,10 @@ impl RowFetcher {
         // Copied out: a view would keep the whole reply alive for one row.
         Ok(Ok(Row::from(&row[..])))
     }
+}
+
+fn options(meter: &Arc<Meter>, connection: Connection) -> ReadOptions {
+    ReadOptions::new(Arc::clone(meter), Patience::Batch).over(connection)
 }
 
 fn read_error(source: &dyn RangeSource, error: Arc<helix_transport::Error>) -> Error {

@@ -4,17 +4,12 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream};
 use helix_transport::{
     ByteRange, Error, RangeSource, ReadOptions,
     plan::{PlanOptions, Span, plan},
 };
 
 use crate::row_map::RowMap;
-
-/// Reads started at once. A source queues what exceeds its own parallelism; this only bounds the
-/// futures of a batch of tens of thousands of rows.
-const MAX_STARTED_READS: usize = 1024;
 
 /// How ranges of one batch may be merged; the cost of a request is the source's own.
 #[derive(Debug, Clone, Copy)]
@@ -49,23 +44,22 @@ pub(crate) async fn gather(
             request_cost_bytes: source.request_cost_bytes(),
         },
     );
-    let reads: Vec<_> = plan
-        .spans
-        .iter()
-        .map(|span| read(source, span, options))
-        .collect();
-    let mut replies: Vec<_> = stream::iter(reads)
-        .buffer_unordered(MAX_STARTED_READS)
-        .collect()
-        .await;
-    replies.sort_unstable_by_key(|(span, _)| span.wanted.start);
-
+    let spans: Vec<ByteRange> = plan.spans.iter().map(|span| span.range).collect();
+    let many = source.read_many(&spans, options).await;
     let mut gathered = Gathered {
-        requests: replies.len() as u64,
+        requests: many.requests,
+        round_trips: many.round_trips,
         ..Gathered::default()
     };
-    for (span, reply) in replies {
+    let mut replies = many.replies.into_iter();
+    for span in &plan.spans {
         let wanted = &plan.wanted[span.wanted.clone()];
+        // A source promises a reply for every range, and the whole range; a decorator that breaks
+        // the promise must not turn into a panic or a short row here.
+        let reply = replies
+            .next()
+            .unwrap_or_else(|| Ok(Bytes::new()))
+            .and_then(|body| whole(source, span.range, body));
         match reply {
             Ok(body) => {
                 gathered.received_bytes += body.len() as u64;
@@ -75,38 +69,25 @@ pub(crate) async fn gather(
                 gathered.pieces.extend(pieces);
             }
             Err(error) => {
-                let error = Arc::new(error);
                 gathered
                     .pieces
                     .extend(wanted.iter().map(|_| Err(Arc::clone(&error))));
             }
         }
     }
-    // Asked after the replies: what a source keeps in flight is known once it is connected.
-    let parallelism = source.parallelism().max(1) as u64;
-    gathered.round_trips = gathered.requests.div_ceil(parallelism);
     gathered
 }
 
-async fn read<'a>(
-    source: &dyn RangeSource,
-    span: &'a Span,
-    options: &ReadOptions,
-) -> (&'a Span, Result<Bytes, Error>) {
-    let reply = source.read(span.range, options).await.and_then(|body| {
-        // A source promises the whole range; a decorator that breaks the promise must not turn
-        // into a panic or a short row here.
-        let found_bytes = body.len() as u64;
-        if found_bytes == span.range.len() {
-            return Ok(body);
-        }
-        Err(Error::WrongLength {
-            object: source.name().to_owned(),
-            range: span.range,
-            found_bytes,
-        })
-    });
-    (span, reply)
+fn whole(source: &dyn RangeSource, range: ByteRange, body: Bytes) -> Result<Bytes, Arc<Error>> {
+    let found_bytes = body.len() as u64;
+    if found_bytes == range.len() {
+        return Ok(body);
+    }
+    Err(Arc::new(Error::WrongLength {
+        object: source.name().to_owned(),
+        range,
+        found_bytes,
+    }))
 }
 
 /// Where `range` lies in the body of `span`, which holds it whole.

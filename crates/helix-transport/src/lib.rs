@@ -47,9 +47,9 @@ pub mod validator;
 pub use error::{Error, ErrorKind};
 pub use file::FileSource;
 #[cfg(feature = "http")]
-pub use http::{HttpBackend, HttpClient, HttpConfig};
+pub use http::{Credentials, HttpBackend, HttpClient, HttpConfig, ProxySettings};
 pub use memory::MemorySource;
 pub use meter::{Meter, MeterSnapshot};
 pub use range::ByteRange;
-pub use source::{Patience, RangeSource, ReadOptions, read_whole};
+pub use source::{Connection, ManyRead, Patience, RangeSource, ReadOptions, read_whole};
 pub use validator::{ObjectVersion, StrongEtag};

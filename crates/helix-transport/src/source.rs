@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::{ByteRange, Error, Meter, ObjectVersion};
 
@@ -20,6 +21,17 @@ pub enum Patience {
     Stream,
 }
 
+/// Which connection a read may go over, where there are connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connection {
+    /// Whichever is free.
+    #[default]
+    Any,
+    /// One made after the read began. For asking again what came with wrong bytes: whatever sits
+    /// on the old connection (a middlebox, one backend of many) is not asked twice.
+    Fresh,
+}
+
 /// What accompanies a read.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
@@ -27,15 +39,43 @@ pub struct ReadOptions {
     pub meter: Arc<Meter>,
     /// How long it may take.
     pub patience: Patience,
+    /// Which connection it may go over.
+    pub connection: Connection,
 }
 
 impl ReadOptions {
-    /// Options with both fields given.
+    /// Options for a read over any connection.
     #[must_use]
     pub fn new(meter: Arc<Meter>, patience: Patience) -> Self {
-        Self { meter, patience }
+        Self {
+            meter,
+            patience,
+            connection: Connection::Any,
+        }
+    }
+
+    /// The same options with another choice of connection.
+    #[must_use]
+    pub fn over(self, connection: Connection) -> Self {
+        Self { connection, ..self }
     }
 }
+
+/// What came of [`RangeSource::read_many`].
+#[derive(Clone, Debug, Default)]
+pub struct ManyRead {
+    /// For each range, in the order they were given, its bytes or why there are none. One failure
+    /// may be the failure of several ranges, hence shared.
+    pub replies: Vec<Result<Bytes, Arc<Error>>>,
+    /// Requests it took, repetitions after transient failures not counted (the meter has them).
+    pub requests: u64,
+    /// Rounds of requests in flight together; on warm connections one round trip each.
+    pub round_trips: u64,
+}
+
+/// Reads started at once by the provided [`RangeSource::read_many`]. A source queues what exceeds
+/// its own parallelism; this only bounds the futures of a batch of tens of thousands of ranges.
+const MAX_STARTED_READS: usize = 1024;
 
 /// Ranges of one object of one version.
 ///
@@ -56,6 +96,36 @@ pub trait RangeSource: Send + Sync + std::fmt::Debug {
         max_bytes: u64,
         options: &'a ReadOptions,
     ) -> BoxFuture<'a, Result<Bytes, Error>>;
+
+    /// Reads every range of `ranges`, which ought to be ascending and disjoint, all in flight
+    /// together. Each is read or failed on its own, as by [`read`](Self::read). A source that has a
+    /// better way than one request a range implements this itself.
+    fn read_many<'a>(
+        &'a self,
+        ranges: &'a [ByteRange],
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, ManyRead> {
+        async move {
+            let reads: Vec<_> = ranges
+                .iter()
+                .map(|range| self.read(*range, options))
+                .collect();
+            let replies: Vec<_> = stream::iter(reads)
+                .buffered(MAX_STARTED_READS)
+                .map(|reply| reply.map_err(Arc::new))
+                .collect()
+                .await;
+            let requests = ranges.iter().filter(|range| !range.is_empty()).count() as u64;
+            // Asked after the replies: what a source keeps in flight is known once it is connected.
+            let parallelism = self.parallelism().max(1) as u64;
+            ManyRead {
+                replies,
+                requests,
+                round_trips: requests.div_ceil(parallelism),
+            }
+        }
+        .boxed()
+    }
 
     /// Streams `range` in order, in pieces of no particular size, together exactly the range.
     /// Ends after the first error.

@@ -5,7 +5,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use helix_transport::ErrorKind;
 
-use crate::layout::RowId;
+use crate::{layout::RowId, locate::Container};
 
 /// A row could not be had, or a row file, row tree or path table is not what it claims to be.
 ///
@@ -48,6 +48,69 @@ pub enum Error {
         expected_bytes: u64,
         /// Length of the object.
         found_bytes: u64,
+    },
+    /// The object is no bare row file of this table, and begins as no container that is known.
+    #[error(
+        "{object} has {found_bytes} bytes, bare rows would have {expected_bytes}, and it begins with \
+         {begins}: no safetensors file, index, GGUF or knot"
+    )]
+    NotARowSource {
+        /// Name of the object, without query or user information.
+        object: String,
+        /// Length of the object.
+        found_bytes: u64,
+        /// Bytes of the table.
+        expected_bytes: u64,
+        /// Its first bytes, for people.
+        begins: String,
+    },
+    /// A container's header breaks a rule of its format.
+    #[error("{object} is no sound {container} file: {part}: expected {expected}, found {found}")]
+    Container {
+        /// Name of the object, without query or user information.
+        object: String,
+        /// What it begins as.
+        container: Container,
+        /// The part that is wrong.
+        part: String,
+        /// What the format asks for.
+        expected: String,
+        /// What the object has.
+        found: String,
+    },
+    /// A container holds no tensor of the names that the matrix may have.
+    #[error("{object} ({container}) has no tensor named {}", tried.join(", "))]
+    TensorMissing {
+        /// Name of the object, without query or user information.
+        object: String,
+        /// What it is.
+        container: Container,
+        /// The names that were looked for.
+        tried: Vec<String>,
+    },
+    /// The tensor is another matrix than the one that is wanted.
+    #[error("tensor {tensor} of {object} is {found}, expected {expected}")]
+    TensorDiffers {
+        /// Name of the object, without query or user information.
+        object: String,
+        /// The tensor.
+        tensor: String,
+        /// Shape and element type that are wanted.
+        expected: String,
+        /// Shape and element type of the tensor.
+        found: String,
+    },
+    /// An index names a shard that does not lie below its folder.
+    #[error(
+        "{object} puts tensor {tensor} into shard {shard:?}, which is no relative path of plain names"
+    )]
+    ShardName {
+        /// Name of the index, without query or user information.
+        object: String,
+        /// The tensor.
+        tensor: String,
+        /// The shard's name, cut at 200 characters.
+        shard: String,
     },
     /// More rows than a row tree may have.
     #[error("a row tree holds 1 to {} rows, not {rows}", crate::row_tree::MAX_ROWS)]
@@ -113,6 +176,48 @@ pub enum Error {
         /// Name of the object, without query or user information.
         object: String,
     },
+    /// The bytes are no sidecar: they start with others.
+    #[error("no sidecar: it starts with {}", Hex(.found))]
+    SidecarMagic {
+        /// Its first bytes, at most 8.
+        found: Vec<u8>,
+    },
+    /// A sidecar of a later version, or with parts of one.
+    #[error("sidecar: {part} {found} is not known to this program")]
+    SidecarUnsupported {
+        /// Which part.
+        part: &'static str,
+        /// The number that stands there.
+        found: u64,
+    },
+    /// The bytes of a sidecar are not those that were written.
+    #[error("sidecar: digest {}, expected {}", Hex(.found), Hex(.expected))]
+    SidecarDigest {
+        /// The digest that stands in it.
+        expected: [u8; 32],
+        /// The digest of its bytes.
+        found: [u8; 32],
+    },
+    /// A part of a sidecar contradicts the others.
+    #[error("sidecar: {part} is {found}, expected {expected}")]
+    Sidecar {
+        /// Which part, with its place and unit.
+        part: String,
+        /// What the other parts ask for.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// A store was to have kinds of rows that no store can have.
+    #[error("rows of {} for a matrix of {matrix}: {reason}", .kinds.join(", "))]
+    RowKinds {
+        /// Names of the kinds.
+        kinds: Vec<&'static str>,
+        /// Element type of the matrix.
+        matrix: &'static str,
+        /// The rule they break.
+        reason: &'static str,
+    },
     /// A row handed to a writer or tree builder has the wrong length.
     #[error("row {row} has {found_bytes} bytes, expected {expected_bytes}")]
     RowLength {
@@ -130,6 +235,30 @@ pub enum Error {
         expected: u64,
         /// Rows that were given.
         found: u64,
+    },
+    /// A row cache on disk could not be used; rows are then kept in memory alone.
+    #[error("could not {action} {}", path.display())]
+    Disk {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The operating system's account.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// A row cache on disk was made by another release and is left as it is.
+    #[error(
+        "{} is a row cache of version {found}, this release knows {expected}; name another directory, \
+         or remove the file", path.display()
+    )]
+    DiskVersion {
+        /// The presence map.
+        path: PathBuf,
+        /// The version that this code reads and writes.
+        expected: u32,
+        /// The version of the file.
+        found: String,
     },
     /// A row file or path table could not be written; no file is left under the final name.
     #[error("{what} could not be written")]
@@ -150,8 +279,13 @@ impl Error {
             Self::Read { source, .. } => source.kind(),
             Self::RowIntegrity { .. }
             | Self::ObjectTooShort { .. }
+            | Self::Container { .. }
             | Self::TreeRoot { .. }
+            | Self::SidecarMagic { .. }
+            | Self::SidecarDigest { .. }
+            | Self::Sidecar { .. }
             | Self::TreeShape { .. } => ErrorKind::Corrupt,
+            Self::SidecarUnsupported { .. } => ErrorKind::Unsupported,
             Self::LoadStopped { .. } => ErrorKind::Transient,
             _ => ErrorKind::Config,
         }

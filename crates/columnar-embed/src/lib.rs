@@ -33,23 +33,31 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`layout`] | id to byte range, pure |
+//! | [`locate`] | finds the rows in safetensors files, sharded or not, GGUFs and bare files |
+//! | [`row_kind`] | element types of stored rows, with their arithmetic, pure |
+//! | [`sidecar`] | which kind each row has and where it lies, pure |
 //! | [`row_map`] | stored rows: one stride, or several kinds of rows |
 //! | [`row_tree`] | hash tree over rows: builder, check of one row, pure |
 //! | [`verify`] | a pinned tree with its path table, at hand or by range |
 //! | [`backend`] | the store: cache, single flight, one plan a batch |
+//! | [`disk`] | rows kept on disk, shared by stations and restarts |
 //! | [`writer`] | bare row files, written atomically |
 
 pub mod backend;
 mod batch;
 pub mod cache;
 pub mod config;
+pub mod disk;
 pub mod error;
 mod fetch;
 mod gather;
 pub mod layout;
+pub mod locate;
 pub mod meters;
+pub mod row_kind;
 pub mod row_map;
 pub mod row_tree;
+pub mod sidecar;
 mod single_flight;
 pub mod verify;
 pub mod writer;
@@ -59,11 +67,14 @@ use std::sync::Arc;
 pub use backend::ColumnarEmbedBackend;
 pub use cache::RowCache;
 pub use config::RowStoreConfig;
+pub use disk::{CachedTable, Completeness, DiskCounts, DiskTier, Trust};
 pub use error::Error;
 pub use layout::{RowId, RowLayout};
 pub use meters::{FetchReport, RowOutcomes, StoreMeters};
+pub use row_kind::{FloatKind, RowKind, Unrepresentable};
 pub use row_map::RowMap;
 pub use row_tree::{RowTree, RowTreeBuilder, TreeShape};
+pub use sidecar::{KindError, PaletteEntry, Sidecar, SidecarBuilder};
 pub use verify::{PathSource, RowTreeVerifier, Verification};
 pub use writer::{RowFileWriter, WrittenRows};
 

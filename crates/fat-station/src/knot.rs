@@ -184,7 +184,7 @@ async fn open_remote(
     Ok((front, Payloads::Remote(fetcher)))
 }
 
-async fn read_front(
+pub(crate) async fn read_front(
     locator: &Locator,
     source: &dyn RangeSource,
     traffic: &Traffic,

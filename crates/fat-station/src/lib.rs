@@ -28,6 +28,7 @@ pub mod model;
 pub mod origin;
 mod progress;
 pub mod resolver;
+pub mod row_table;
 pub mod summary;
 pub mod telemetry;
 pub mod traffic;

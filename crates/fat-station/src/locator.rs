@@ -79,6 +79,38 @@ impl Locator {
         }
     }
 
+    /// The object `relative` of this object's folder, without this object's query. `relative` is a
+    /// path of plain names, which the caller has checked.
+    #[must_use]
+    pub fn below(&self, relative: &str) -> Self {
+        match self {
+            Self::File(path) => Self::File(path.with_file_name(relative)),
+            Self::Http(url) => {
+                let mut below = url.clone();
+                below.set_query(None);
+                below.set_fragment(None);
+                let folder = url.path().rfind('/').map_or("/", |at| &url.path()[..=at]);
+                below.set_path(&format!("{folder}{relative}"));
+                Self::Http(below)
+            }
+        }
+    }
+
+    /// The object's file name; empty where it names a folder. What is percent-encoded stays so.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        match self {
+            Self::File(path) => {
+                let name = path.file_name().unwrap_or_default();
+                name.to_string_lossy().into_owned()
+            }
+            Self::Http(url) => {
+                let name = url.path().rsplit('/').next();
+                name.unwrap_or_default().to_owned()
+            }
+        }
+    }
+
     /// The object's file name without its extension, for reports.
     #[must_use]
     pub fn stem(&self) -> String {
@@ -214,6 +246,26 @@ mod tests {
             Locator::parse("https://h/folder/").unwrap().sibling("gkq"),
             None
         );
+    }
+
+    #[test]
+    fn shards_are_found_in_the_folder_of_their_index() {
+        let index =
+            Locator::parse("https://h/m/resolve/main/model.safetensors.index.json?s=SECRET");
+        let index = index.unwrap();
+        assert_eq!(index.file_name(), "model.safetensors.index.json");
+        let shard = index.below("part/model-00001-of-00002.safetensors");
+        assert_eq!(
+            shard.to_string(),
+            "https://h/m/resolve/main/part/model-00001-of-00002.safetensors"
+        );
+        let Locator::Http(url) = shard else {
+            panic!("a URL")
+        };
+        assert_eq!(url.query(), None);
+        let local = Locator::parse("dir/index.json").unwrap();
+        assert_eq!(local.below("a/b"), Locator::File("dir/a/b".into()));
+        assert_eq!(Locator::parse("https://h/m/").unwrap().file_name(), "");
     }
 
     #[test]

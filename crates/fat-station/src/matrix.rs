@@ -6,17 +6,15 @@ use crate::config::Config;
 use crate::embedding::{Columnar, DenseTable, Embedding};
 use crate::error::Error;
 use crate::knot::{OpenKnot, PayloadFetcher, WantedPayload};
-use crate::locator::Locator;
 use crate::mmap;
 use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, Table, Way, resolve};
+use crate::row_table::{RowTable, WholeTable, may_be_misplaced};
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use columnar_embed::{
-    ColumnarEmbedBackend, PathSource, RowLayout, RowStoreConfig, RowTree, RowTreeVerifier,
-    Verification,
+    ColumnarEmbedBackend, PathSource, RowStoreConfig, RowTree, RowTreeVerifier, Verification,
 };
 use gkq_v2::{Block, Columnar as ColumnarSection, Dtype};
-use helix_transport::RangeSource;
 use std::sync::Arc;
 
 /// Name of the vocabulary matrix.
@@ -26,7 +24,7 @@ pub const EMBED_TOKENS: &str = "model.embed_tokens.weight";
 #[derive(Debug)]
 pub struct Matrix {
     knot: Arc<OpenKnot>,
-    rows: Option<(Locator, Arc<dyn RangeSource>)>,
+    rows: Option<RowTable>,
     config: Config,
     /// Element type of a row.
     pub dtype: Dtype,
@@ -60,7 +58,7 @@ impl Matrix {
         })?;
         let rows = match &config.rows {
             None => None,
-            Some(locator) => Some((locator.clone(), knot.origins().open(locator)?)),
+            Some(locator) => Some(RowTable::open(locator, &knot, config.verify)?),
         };
         Ok(Self {
             knot,
@@ -94,16 +92,42 @@ impl Matrix {
     }
 
     fn table(&self) -> Table {
-        let Some((locator, source)) = &self.rows else {
+        let Some(rows) = &self.rows else {
             return Table::NotAsked;
         };
-        let object = locator.to_string();
-        match source.version() {
-            Some(version) => Table::Located {
-                object,
-                len_bytes: version.len_bytes,
+        match find(&self.knot)
+            .ok()
+            .and_then(|block| block.columnar.as_ref())
+        {
+            Some(section) => rows.table(section),
+            None => Table::Unread {
+                object: rows.locator().to_string(),
             },
-            None => Table::Unread { object },
+        }
+    }
+
+    /// Finds the rows in the object that was named, if one was and the knot flags the matrix.
+    ///
+    /// # Errors
+    /// [`Error::Rows`] where the object had to be read and could not be.
+    pub async fn locate(&self, traffic: &Traffic) -> Result<(), Error> {
+        match (&self.rows, &find(&self.knot)?.columnar) {
+            (Some(rows), Some(section)) => rows.locate(&self.knot, section, traffic).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// After rows could not be read for `error`: whether that was the fault of a place that was only
+    /// assumed, and looking into the object has found another, or that there is none.
+    ///
+    /// # Errors
+    /// As [`Matrix::locate`].
+    pub async fn look_again(&self, error: &Error, traffic: &Traffic) -> Result<bool, Error> {
+        match (&self.rows, &find(&self.knot)?.columnar) {
+            (Some(rows), Some(section)) if may_be_misplaced(error) => {
+                rows.look_again(&self.knot, section, traffic).await
+            }
+            _ => Ok(false),
         }
     }
 
@@ -115,23 +139,24 @@ impl Matrix {
         Ok(resolve(&declared(find(&self.knot)?), &self.table())?.way)
     }
 
-    /// A store over the row table.
+    /// A store over the row table, which [`Matrix::locate`] has found.
     ///
     /// # Errors
     /// [`Error::Config`] for `--verify require` without a row tree, [`Error::Rows`] for a tree that
     /// contradicts itself.
     pub fn columnar(&self, traffic: &Traffic) -> Result<Embedding, Error> {
         let block = find(&self.knot)?;
-        let (Some(section), Some((locator, source))) = (&block.columnar, &self.rows) else {
+        let located = self.rows.as_ref().and_then(RowTable::located);
+        let (Some(section), Some(rows), Some(located)) = (&block.columnar, &self.rows, located)
+        else {
             return Err(Error::Lost {
-                what: "the columnar section",
+                what: "the place of the rows",
             });
         };
-        let failed = |source| Error::rows(locator, source);
-        let layout = RowLayout::new(0, section.rows, section.row_bytes).map_err(failed)?;
+        let failed = |source| Error::rows(rows.locator(), source);
         let store = ColumnarEmbedBackend::new(
-            Arc::clone(source),
-            layout,
+            located.source,
+            located.layout,
             section.rows_blake3,
             self.verification(section).map_err(failed)?,
             RowStoreConfig {
@@ -198,28 +223,31 @@ impl Matrix {
             range: 0..self.table_bytes,
             blake3: block.blake3,
         };
-        match &self.rows {
-            Some((Locator::File(path), _)) => {
-                let (path, object) = (path.clone(), path.display().to_string());
-                tokio::task::spawn_blocking(move || checked_file(&path, &object, &wanted))
+        self.locate(traffic).await?;
+        match self.rows.as_ref().and_then(RowTable::whole) {
+            Some(WholeTable::File(path, range)) => {
+                let object = path.display().to_string();
+                tokio::task::spawn_blocking(move || checked_file(&path, &object, range, &wanted))
                     .await
                     .map_err(|_panicked| Error::Lost {
                         what: "the row table",
                     })?
             }
-            Some((Locator::Http(_), source)) => {
+            Some(WholeTable::Object(source, range)) => {
                 let cache = self.knot.cache().clone();
-                let fetcher = PayloadFetcher::new(Arc::clone(source), cache);
+                let fetcher = PayloadFetcher::new(source, cache);
+                let wanted = WantedPayload { range, ..wanted };
                 let payloads = fetcher.fetch(&[wanted], kind, traffic).await?;
                 payloads.into_iter().next().ok_or(Error::Lost {
                     what: "the row table",
                 })
             }
-            None => Err(Error::NoWay {
-                tensor: EMBED_TOKENS.to_owned(),
-                store: "--columnar-embed was not given".to_owned(),
-                knot: "packed without this tensor's payload".to_owned(),
-            }),
+            None => {
+                resolve(&declared(block), &self.table())?;
+                Err(Error::Lost {
+                    what: "the row table",
+                })
+            }
         }
     }
 
@@ -267,13 +295,21 @@ fn declared(block: &Block) -> Declared {
     }
 }
 
-/// Maps a local row table after hashing it: it stands in for a block of the knot.
+/// Maps a local file and hashes the rows in it: they stand in for a block of the knot.
 fn checked_file(
     path: &std::path::Path,
     object: &str,
+    range: std::ops::Range<u64>,
     wanted: &WantedPayload,
 ) -> Result<Bytes, Error> {
     let bytes = mmap::map(path)?;
-    wanted.check(blake3::hash(&bytes), object)?;
-    Ok(bytes)
+    let at = |offset: u64| {
+        usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len())
+    };
+    // A file that was cut meanwhile gives fewer bytes, whose digest is another.
+    let rows = bytes.slice(at(range.start)..at(range.end));
+    wanted.check(blake3::hash(&rows), object)?;
+    Ok(rows)
 }

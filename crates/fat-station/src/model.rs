@@ -129,22 +129,25 @@ impl Model {
     }
 }
 
-/// Reads the prompt's rows, by the row store where the resolver says so. Only the first reply tells
-/// the length of a remote table: where it is not what the knot declares, the dense block is used.
+/// Reads the prompt's rows, by the row store where the resolver says so. Where the rows of a remote
+/// object lie is often only assumed until its first reply: a wrong assumption is looked into, and
+/// where the object does not hold the table, the dense block is used.
 async fn embed(
     matrix: &Matrix,
     tokens: Vec<u32>,
     dense_kind: Kind,
     traffic: &Traffic,
 ) -> Result<(Arc<Embedding>, EmbeddedPrompt), Error> {
-    if matrix.way()? == Way::Columnar {
+    matrix.locate(traffic).await?;
+    while matrix.way()? == Way::Columnar {
         let embedding = Arc::new(matrix.columnar(traffic)?);
-        let read = EmbeddedPrompt::read(tokens.clone(), &embedding, traffic).await;
-        // The row table's length is known now, whether the rows came or not.
-        if matrix.way()? == Way::Columnar {
-            return Ok((embedding, read?));
+        match EmbeddedPrompt::read(tokens.clone(), &embedding, traffic).await {
+            Ok(read) => return Ok((embedding, read)),
+            Err(error) if matrix.look_again(&error, traffic).await? => {
+                tracing::warn!("{}", error.chain());
+            }
+            Err(error) => return Err(error),
         }
-        tracing::warn!("the row table is not the one the knot declares: its rows are not used");
     }
     let bytes = matrix.whole(dense_kind, traffic).await?;
     let embedding = Arc::new(Embedding::Dense(matrix.dense_table(bytes)));

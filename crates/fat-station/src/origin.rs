@@ -4,15 +4,17 @@ use crate::config::Cleartext;
 use crate::error::Error;
 use crate::locator::Locator;
 use helix_transport::http::{HttpBackend, HttpClient, HttpConfig};
-use helix_transport::{FileSource, RangeSource};
+use helix_transport::{Credentials, FileSource, RangeSource};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens the objects of one station, which share connections, trust anchors and retry budget.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Origins {
     cleartext: Cleartext,
+    /// For the one origin that wants to know who asks.
+    credentials: Option<Credentials>,
     /// Made for the first remote object: trust anchors are read then.
-    client: Mutex<Option<HttpClient>>,
+    client: Arc<Mutex<Option<HttpClient>>>,
 }
 
 impl Origins {
@@ -21,7 +23,17 @@ impl Origins {
     pub fn new(cleartext: Cleartext) -> Self {
         Self {
             cleartext,
-            client: Mutex::new(None),
+            credentials: None,
+            client: Arc::default(),
+        }
+    }
+
+    /// The same opener, known to one origin; to be called before anything is opened.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Option<Credentials>) -> Self {
+        Self {
+            credentials,
+            ..self
         }
     }
 
@@ -30,12 +42,22 @@ impl Origins {
     /// # Errors
     /// [`Error::Origin`] for a file that cannot be opened or a URL that cannot be asked.
     pub fn open(&self, locator: &Locator) -> Result<Arc<dyn RangeSource>, Error> {
-        let failed = |source| Error::origin(locator, source);
+        self.open_source(locator)
+            .map_err(|source| Error::origin(locator, source))
+    }
+
+    /// As [`Origins::open`], with the transport's own error.
+    ///
+    /// # Errors
+    /// What the transport says of a file that cannot be opened or a URL that cannot be asked.
+    pub fn open_source(
+        &self,
+        locator: &Locator,
+    ) -> Result<Arc<dyn RangeSource>, helix_transport::Error> {
         Ok(match locator {
-            Locator::File(path) => Arc::new(FileSource::open(path).map_err(failed)?),
+            Locator::File(path) => Arc::new(FileSource::open(path)?),
             Locator::Http(url) => {
-                let client = self.client().map_err(failed)?;
-                Arc::new(HttpBackend::with_client(url.as_str(), &client).map_err(failed)?)
+                Arc::new(HttpBackend::with_client(url.as_str(), &self.client()?)?)
             }
         })
     }
@@ -47,6 +69,7 @@ impl Origins {
         }
         let made = HttpClient::new(HttpConfig {
             http2_prior_knowledge: self.cleartext == Cleartext::Http2,
+            credentials: self.credentials.clone(),
             ..HttpConfig::default()
         })?;
         Ok(client.insert(made).clone())

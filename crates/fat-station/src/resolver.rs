@@ -52,13 +52,35 @@ pub enum Table {
         /// Its place.
         object: String,
     },
-    /// A reply told its length.
+    /// Its rows were found.
     Located {
         /// Its place.
         object: String,
-        /// Length of the object in bytes.
-        len_bytes: u64,
+        /// What was found there.
+        table: LocatedTable,
     },
+    /// It was looked into, and holds no such table.
+    Unfit {
+        /// Its place.
+        object: String,
+        /// Why, with numbers.
+        reason: String,
+    },
+}
+
+/// A table that was found in an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocatedTable {
+    /// What the object is: `bare rows`, `safetensors`.
+    pub container: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes of one row.
+    pub row_bytes: u64,
+    /// Name of the dtype, `bf16` for example.
+    pub dtype: &'static str,
+    /// Offset of row 0 in the object.
+    pub base_bytes: u64,
 }
 
 /// The way a tensor went.
@@ -107,14 +129,16 @@ pub fn resolve(declared: &Declared, table: &Table) -> Result<Resolution, Error> 
 
 /// Why the store serves the tensor, or why it does not.
 fn store(declared: &Declared, table: &Table) -> Result<String, String> {
-    let (object, len_bytes) = match table {
-        Table::NotAsked => return Err("--columnar-embed was not given".to_owned()),
+    let not_asked = match table {
+        Table::NotAsked => Some("--columnar-embed was not given".to_owned()),
         Table::OfAnother { tensor } => {
-            return Err(format!("--columnar-embed names the table of {tensor}"));
+            Some(format!("--columnar-embed names the table of {tensor}"))
         }
-        Table::Unread { object } => (object, None),
-        Table::Located { object, len_bytes } => (object, Some(*len_bytes)),
+        Table::Unread { .. } | Table::Located { .. } | Table::Unfit { .. } => None,
     };
+    if let Some(reason) = not_asked {
+        return Err(reason);
+    }
     let Some(DeclaredTable {
         rows,
         row_bytes,
@@ -126,18 +150,31 @@ fn store(declared: &Declared, table: &Table) -> Result<String, String> {
     let expected = rows.checked_mul(row_bytes).ok_or_else(|| {
         format!("the knot declares {rows} rows of {row_bytes} bytes, more than a file can hold")
     })?;
-    match len_bytes {
-        Some(found) if found != expected => Err(format!(
-            "{object} has {found} bytes, the knot declares {rows} rows of {row_bytes} bytes {dtype}, \
-             {expected} bytes"
+    let declared = format!("{rows} rows of {row_bytes} bytes {dtype}, {expected} bytes");
+    match table {
+        Table::Located { object, table } => {
+            let found = format!(
+                "{} rows of {} bytes {} at {}",
+                table.rows, table.row_bytes, table.dtype, table.base_bytes
+            );
+            if (table.rows, table.row_bytes, table.dtype) == (rows, row_bytes, dtype) {
+                return Ok(format!(
+                    "{object} ({}) has exactly {declared} at {}",
+                    table.container, table.base_bytes
+                ));
+            }
+            Err(format!(
+                "{object} ({}) has {found}, the knot declares {declared}",
+                table.container
+            ))
+        }
+        Table::Unfit { object, reason } => Err(format!(
+            "{object} is no row table of this model: {reason}; the knot declares {declared}"
         )),
-        Some(_) => Ok(format!(
-            "{object} has exactly {rows} rows of {row_bytes} bytes {dtype}, {expected} bytes"
+        Table::Unread { object } => Ok(format!(
+            "{object} is to have {declared}; the first reply is checked"
         )),
-        None => Ok(format!(
-            "{object} is to have {rows} rows of {row_bytes} bytes {dtype}, {expected} bytes; the \
-             first reply is checked"
-        )),
+        Table::NotAsked | Table::OfAnother { .. } => Err(String::new()),
     }
 }
 
@@ -159,18 +196,39 @@ mod tests {
         dtype: "bf16",
     };
 
-    fn located(len_bytes: u64) -> Table {
+    fn located(rows: u64) -> Table {
         Table::Located {
             object: "https://h/q.rows".to_owned(),
-            len_bytes,
+            table: LocatedTable {
+                container: "GGUF".to_owned(),
+                rows,
+                row_bytes: 64,
+                dtype: "bf16",
+                base_bytes: 4096,
+            },
+        }
+    }
+
+    fn unfit() -> Table {
+        Table::Unfit {
+            object: "https://h/q.rows".to_owned(),
+            reason: "it has 1 bytes".to_owned(),
         }
     }
 
     #[test]
     fn an_exact_table_goes_columnar_with_its_numbers() {
-        let resolution = resolve(&declared(Some(TABLE), Dense::Present), &located(6400)).unwrap();
+        let resolution = resolve(&declared(Some(TABLE), Dense::Present), &located(100)).unwrap();
         assert_eq!(resolution.way, Way::Columnar);
-        for part in ["https://h/q.rows", "100 rows", "64 bytes", "bf16", "6400"] {
+        for part in [
+            "https://h/q.rows",
+            "GGUF",
+            "100 rows",
+            "64 bytes",
+            "bf16",
+            "6400",
+            "at 4096",
+        ] {
             assert!(resolution.reason.contains(part), "{}", resolution.reason);
         }
         let unread = Table::Unread {
@@ -188,8 +246,17 @@ mod tests {
     fn each_condition_that_fails_leads_to_the_dense_block() {
         for (table, place, part) in [
             (Some(TABLE), Table::NotAsked, "not given"),
-            (None, located(6400), "does not flag"),
-            (Some(TABLE), located(6401), "6401"),
+            (None, located(100), "does not flag"),
+            (Some(TABLE), located(101), "has 101 rows"),
+            (Some(TABLE), unfit(), "it has 1 bytes"),
+            (
+                Some(DeclaredTable {
+                    dtype: "f16",
+                    ..TABLE
+                }),
+                located(100),
+                "64 bytes bf16 at 4096, the knot declares 100 rows of 64 bytes f16",
+            ),
             (
                 Some(DeclaredTable {
                     rows: u64::MAX,
@@ -207,7 +274,7 @@ mod tests {
 
     #[test]
     fn without_either_way_the_error_has_both_reasons() {
-        let error = resolve(&declared(Some(TABLE), Dense::External), &located(1))
+        let error = resolve(&declared(Some(TABLE), Dense::External), &unfit())
             .unwrap_err()
             .to_string();
         for part in [

@@ -1,5 +1,7 @@
-//! Where a knot comes from, for people: names and sizes, never paths of the packing machine and never
-//! a date, so that packing the same checkpoint twice gives the same bytes.
+//! Where a knot comes from: names and sizes, never paths of the packing machine and never a date, so
+//! that packing the same checkpoint twice gives the same bytes. For people, but for one member:
+//! `embedding` tells a station that is given the source itself where the matrix lies in it, so that
+//! it need not read headers (docs/format/row-store.md, "Rows without conversion").
 
 use serde_json::{Value, json};
 
@@ -24,10 +26,25 @@ pub(super) fn describe(
         "packed_by": concat!("fat-origin ", env!("CARGO_PKG_VERSION")),
         "format": checkpoint.format,
         "files": files,
+        "embedding": embedding(checkpoint, selection),
         "tied": selection.tied,
         "embed_dtype": options.embed_dtype.name(),
         "block_dtype": options.block_dtype.name(),
         "spectral_tolerance": options.spectral_tolerance,
     })
     .to_string()
+}
+
+/// Where the matrix lies in the checkpoint, if its rows there are the rows of the knot.
+fn embedding(checkpoint: &Checkpoint, selection: &Selection) -> Option<Value> {
+    let matrix = &selection.embedding;
+    if matrix.source != matrix.target {
+        return None;
+    }
+    let file = checkpoint.files.get(matrix.tensor.file)?;
+    Some(json!({
+        "file": file.path.file_name()?.to_str()?,
+        "file_bytes": file.len_bytes,
+        "base_bytes": matrix.tensor.range.start,
+    }))
 }

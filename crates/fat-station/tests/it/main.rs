@@ -14,6 +14,7 @@ mod cache;
 mod command_line;
 mod failures;
 mod generation;
+mod row_sources;
 mod server;
 mod signals;
 mod station;

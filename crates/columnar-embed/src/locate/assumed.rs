@@ -1,0 +1,177 @@
+//! Rows asked for on an assumption about their object: the reads go out unproved, and the first reply
+//! proves the object's length or ends them. It decides nothing about the rows themselves: their tree
+//! does.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{
+    FutureExt, StreamExt, TryFutureExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use helix_transport::{ByteRange, Error, ManyRead, ObjectVersion, RangeSource, ReadOptions};
+
+use super::{Container, Evidence, Located, LocationHint, Wanted};
+
+/// Rows of a bare file that nothing was read of.
+pub(super) fn bare(
+    source: &Arc<dyn RangeSource>,
+    wanted: &Wanted,
+) -> Result<Located, crate::Error> {
+    let object_bytes = wanted.table_bytes()?;
+    located(source, wanted, (0, object_bytes), Container::Bare)
+}
+
+/// Rows where the packer saw them.
+pub(super) fn at_hint(
+    source: &Arc<dyn RangeSource>,
+    wanted: &Wanted,
+    hint: &LocationHint,
+) -> Result<Located, crate::Error> {
+    let gguf = hint.file.to_ascii_lowercase().ends_with(".gguf");
+    let container = if gguf {
+        Container::Gguf
+    } else {
+        Container::Safetensors
+    };
+    let (base, object_bytes) = (hint.base_bytes, hint.object_bytes);
+    let layout = wanted.layout(base)?;
+    layout.check_object(source.name(), object_bytes)?;
+    located(source, wanted, (base, object_bytes), container)
+}
+
+fn located(
+    source: &Arc<dyn RangeSource>,
+    wanted: &Wanted,
+    (base_bytes, object_bytes): (u64, u64),
+    container: Container,
+) -> Result<Located, crate::Error> {
+    let source = ExpectedLength {
+        inner: Arc::clone(source),
+        object_bytes,
+    };
+    Ok(Located {
+        source: Arc::new(source),
+        layout: wanted.layout(base_bytes)?,
+        container,
+        evidence: Evidence::Assumed,
+    })
+}
+
+/// A source whose object must have one length. As soon as a reply has told another one, nothing more
+/// is asked, and what came is not handed out.
+#[derive(Debug)]
+struct ExpectedLength {
+    inner: Arc<dyn RangeSource>,
+    object_bytes: u64,
+}
+
+impl ExpectedLength {
+    fn check(&self, range: ByteRange) -> Result<(), Error> {
+        match self.inner.version() {
+            Some(version) if version.len_bytes != self.object_bytes => Err(Error::Changed {
+                object: self.inner.name().to_owned(),
+                range,
+                fact: "length",
+                expected: self.object_bytes.to_string(),
+                found: version.len_bytes.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RangeSource for ExpectedLength {
+    fn read<'a>(
+        &'a self,
+        range: ByteRange,
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, Result<Bytes, Error>> {
+        async move {
+            self.check(range)?;
+            let bytes = self.inner.read(range, options).await?;
+            self.check(range).map(|()| bytes)
+        }
+        .boxed()
+    }
+
+    fn read_prefix<'a>(
+        &'a self,
+        max_bytes: u64,
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, Result<Bytes, Error>> {
+        let range = ByteRange {
+            start: 0,
+            end: max_bytes,
+        };
+        self.inner
+            .read_prefix(max_bytes, options)
+            .and_then(move |bytes| std::future::ready(self.check(range).map(|()| bytes)))
+            .boxed()
+    }
+
+    /// Handed on whole, so that a source that asks for many ranges in one request still can. A
+    /// first batch is out before any reply has told the length; what it brought is then refused.
+    fn read_many<'a>(
+        &'a self,
+        ranges: &'a [ByteRange],
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, ManyRead> {
+        async move {
+            let refused = |range: &ByteRange| self.check(*range).err().map(Arc::new);
+            if let Some(error) = ranges.first().and_then(refused) {
+                let replies = ranges.iter().map(|_| Err(Arc::clone(&error))).collect();
+                return ManyRead {
+                    replies,
+                    ..ManyRead::default()
+                };
+            }
+            let mut many = self.inner.read_many(ranges, options).await;
+            for (reply, range) in many.replies.iter_mut().zip(ranges) {
+                if let Some(error) = refused(range) {
+                    *reply = Err(error);
+                }
+            }
+            many
+        }
+        .boxed()
+    }
+
+    fn stream<'a>(
+        &'a self,
+        range: ByteRange,
+        options: &'a ReadOptions,
+    ) -> BoxStream<'a, Result<Bytes, Error>> {
+        if let Err(error) = self.check(range) {
+            return stream::iter([Err(error)]).boxed();
+        }
+        // The first piece has told the length; a wrong one ends the stream there.
+        let pieces = self.inner.stream(range, options);
+        stream::unfold(Some(pieces), move |pieces| async move {
+            let mut pieces = pieces?;
+            let piece = pieces.next().await?;
+            match piece.and_then(|bytes| self.check(range).map(|()| bytes)) {
+                Ok(bytes) => Some((Ok(bytes), Some(pieces))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed()
+    }
+
+    fn version(&self) -> Option<ObjectVersion> {
+        self.inner.version()
+    }
+
+    fn parallelism(&self) -> usize {
+        self.inner.parallelism()
+    }
+
+    fn request_cost_bytes(&self) -> u64 {
+        self.inner.request_cost_bytes()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+}

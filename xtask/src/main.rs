@@ -15,6 +15,7 @@ mod fuzz;
 mod models;
 mod origin;
 mod repository;
+mod servers;
 mod station;
 mod synthetic;
 mod test;

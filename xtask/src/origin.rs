@@ -52,6 +52,11 @@ impl Origin {
         self.server.address()
     }
 
+    /// Its access log, one JSON object a reply.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
     pub(crate) fn url(&self, file: &Path) -> String {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         format!("http://{}/{name}", self.server.address())

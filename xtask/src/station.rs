@@ -92,6 +92,17 @@ pub(crate) struct Finished {
 /// # Errors
 /// If the station fails; the text carries its stderr.
 pub(crate) fn run(launch: &Launch<'_>) -> Result<Finished> {
+    run_with(launch, |_| {})
+}
+
+/// Runs a station to its end, started with what `settings` adds to its command, such as environment variables.
+///
+/// # Errors
+/// If the station fails; the text carries its stderr.
+pub(crate) fn run_with(
+    launch: &Launch<'_>,
+    settings: impl FnOnce(&mut std::process::Command),
+) -> Result<Finished> {
     let scratch = &launch.scratch;
     if scratch.exists() {
         std::fs::remove_dir_all(scratch)?;
@@ -135,6 +146,7 @@ pub(crate) fn run(launch: &Launch<'_>) -> Result<Finished> {
     if let Some(continuation) = launch.continuation {
         station.arg("--force-continuation").arg(continuation);
     }
+    settings(&mut station);
     repository::output(station.arg("--").arg(launch.prompt))?;
     Ok(Finished {
         summary: read_json(&summary)?,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::{Object, Several};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -70,6 +71,12 @@ pub enum Fault {
     ContentRange(Option<String>),
     /// 302 to this location.
     Redirect(String),
+    /// A request for several ranges is answered in this manner; one for a single range honestly.
+    /// Without it several ranges are answered with the whole object, as Python's server does.
+    Several(Several),
+    /// This object is served in place of the one that is there: another version, as of a cache that
+    /// has not heard of the new one. Several ranges are answered in the given manner.
+    Instead(Object, Several),
 }
 
 /// Which request meets which fault.

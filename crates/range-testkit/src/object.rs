@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 /// An object with its entity tag. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     content: Content,
     etag: Option<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
     Bytes(Arc<[u8]>),
     Pattern { seed: u64, len_bytes: u64 },

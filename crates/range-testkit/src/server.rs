@@ -1,5 +1,5 @@
 //! [`FaultServer`]: a range server on raw TCP, on loopback, that does what its script says. Single
-//! ranges, strong tags, `If-Match`; no multi-range, no TLS, no HTTP/2.
+//! ranges, strong tags, `If-Match`; several ranges where the script says how; no TLS, no HTTP/2.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

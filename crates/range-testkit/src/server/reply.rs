@@ -10,7 +10,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use super::Shared;
 use super::request::RequestHead;
 use crate::log::LogEntry;
-use crate::{Fault, Object};
+use crate::{Fault, Object, Several};
 
 /// Body bytes made and written at a time.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -47,6 +47,8 @@ enum Body {
         end: u64,
     },
     Text(&'static str),
+    /// A multipart body.
+    Made(Vec<u8>),
 }
 
 pub(super) async fn serve(
@@ -123,6 +125,10 @@ async fn respond(
             .unwrap_or_else(PoisonError::into_inner);
         objects.get(head.path()).cloned()
     };
+    let object = match &fault {
+        Fault::Instead(other, _) => object.map(|_| other.clone()),
+        _ => object,
+    };
     let reply = match &object {
         Some(object) => reply_to(head, object, &fault, shared.heeds_if_match),
         None => text(404, "no such object\n"),
@@ -154,6 +160,7 @@ async fn write_body(
                 .update(number, |entry| entry.body_bytes = text.len() as u64);
             return Ok(reply.after);
         }
+        Body::Made(ref body) => return write_made(body, reply, shared, number, writing).await,
         Body::Range { start, end } => (start, end, false),
         Body::Chunked { start, end } => (start, end, true),
     };
@@ -198,6 +205,24 @@ async fn write_body(
     Ok(reply.after)
 }
 
+async fn write_made(
+    body: &[u8],
+    reply: &Reply,
+    shared: &Shared,
+    number: usize,
+    writing: &mut WriteHalf<'_>,
+) -> std::io::Result<After> {
+    let cut = reply.cut.and_then(|cut| usize::try_from(cut).ok());
+    let body = &body[..cut.unwrap_or(body.len()).min(body.len())];
+    for piece in body.chunks(64 << 10) {
+        writing.write_all(piece).await?;
+        shared
+            .log
+            .update(number, |entry| entry.body_bytes += piece.len() as u64);
+    }
+    Ok(reply.after)
+}
+
 fn text(status: u16, body: &'static str) -> Reply {
     Reply {
         status,
@@ -237,6 +262,11 @@ fn reply_to(head: &RequestHead, object: &Object, fault: &Fault, heeds_if_match: 
         return text(412, "");
     }
     let len_bytes = object.len_bytes();
+    if let Fault::Several(manner) | Fault::Instead(_, manner) = fault
+        && let Some(reply) = several(head, object, manner)
+    {
+        return reply;
+    }
     let mut reply = match head.range() {
         Some((start, _)) if start >= len_bytes => {
             let mut reply = text(416, "");
@@ -263,6 +293,52 @@ fn reply_to(head: &RequestHead, object: &Object, fault: &Fault, heeds_if_match: 
         .extend(object.etag().map(|etag| ("ETag", etag.to_owned())));
     misbehave(&mut reply, fault, len_bytes);
     reply
+}
+
+/// The reply to a request for several ranges; `None` for any other, and for those that this manner
+/// leaves to a plain reply. Ranges behind the object's end are left out, as RFC 9110 has it.
+fn several(head: &RequestHead, object: &Object, manner: &Several) -> Option<Reply> {
+    let len_bytes = object.len_bytes();
+    let mut ranges = head.ranges();
+    if ranges.len() < 2 {
+        return None;
+    }
+    ranges.retain(|&(start, _)| start < len_bytes);
+    for range in &mut ranges {
+        range.1 = range.1.min(len_bytes);
+    }
+    let (first, last) = (*ranges.first()?, *ranges.last()?);
+    let mut reply = match manner {
+        Several::Status(200) => return None,
+        Several::Status(code) => return Some(text(*code, "scripted\n")),
+        Several::FirstOnly => partial(first.0, first.1, len_bytes),
+        Several::Merged => partial(first.0, last.1, len_bytes),
+        Several::Parts(_) if ranges.len() == 1 => partial(first.0, first.1, len_bytes),
+        Several::Parts(parts) => {
+            let body = parts.body(object, &ranges);
+            let announced = (body.len() as u64).saturating_add_signed(parts.content_length_off_by);
+            let (cut, after) = match parts.cut_after_bytes {
+                Some(bytes) => (Some(bytes), After::Close),
+                // Who announced too much has to end the body by closing.
+                None if parts.content_length_off_by > 0 => (None, After::Close),
+                None => (None, After::KeepAlive),
+            };
+            Reply {
+                status: 206,
+                fields: vec![
+                    ("Content-Length", announced.to_string()),
+                    ("Content-Type", parts.content_type()),
+                ],
+                body: Body::Made(body),
+                cut,
+                after,
+                ..text(206, "")
+            }
+        }
+    };
+    let tag = object.etag().map(|etag| ("ETag", etag.to_owned()));
+    reply.fields.extend(tag);
+    Some(reply)
 }
 
 fn partial(start: u64, end: u64, len_bytes: u64) -> Reply {

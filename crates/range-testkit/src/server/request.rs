@@ -61,11 +61,23 @@ impl RequestHead {
             .map(|(_, value)| value.clone())
     }
 
-    /// `bytes=first-last` as a half-open range.
+    /// `bytes=first-last` as a half-open range; `None` for several.
     pub(super) fn range(&self) -> Option<(u64, u64)> {
-        let range = self.field("range")?;
-        let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
-        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        Some((first, last.checked_add(1)?))
+        match self.ranges()[..] {
+            [range] => Some(range),
+            _ => None,
+        }
+    }
+
+    /// All of `bytes=first-last,first-last` as half-open ranges; none if one is malformed.
+    pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
+        let value = self.field("range").unwrap_or_default();
+        let texts = value.strip_prefix("bytes=").unwrap_or_default().split(',');
+        let range = |text: &str| {
+            let (first, last) = text.split_once('-')?;
+            let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+            Some((first, last.checked_add(1)?))
+        };
+        texts.map(range).collect::<Option<_>>().unwrap_or_default()
     }
 }

@@ -31,6 +31,18 @@ pub enum Error {
         /// Every place that was tried, with what came of it.
         tried: Vec<String>,
     },
+    /// A Hugging Face hub could not be asked about a repository.
+    #[error("{reference} at {endpoint}: {advice}")]
+    Hub {
+        /// Repository, revision and path.
+        reference: String,
+        /// The hub's address.
+        endpoint: String,
+        /// What an operator can do.
+        advice: &'static str,
+        /// What happened on the wire.
+        source: Box<helix_transport::Error>,
+    },
     /// A knot's bytes are not a knot this station can read.
     #[error("knot {object}")]
     Knot {
@@ -234,7 +246,9 @@ impl Error {
             Self::Digest { .. } => FailureClass::Integrity,
             // A directory or a device was named where a file belongs.
             Self::File { source, .. } if is_no_file(source) => FailureClass::Config,
-            Self::Origin { source, .. } => transport_class(source.kind()),
+            Self::Origin { source, .. } | Self::Hub { source, .. } => {
+                transport_class(source.kind())
+            }
             Self::Rows { source, .. } => transport_class(source.kind()),
             Self::Head { source } => source.class(),
             _ => FailureClass::Other,

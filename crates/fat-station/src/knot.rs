@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::locator::Locator;
 use crate::origin::Origins;
+use crate::places::{Candidate, Places};
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use gkq_v2::{Block, Knot, Section};
@@ -33,6 +34,7 @@ const FIRST_READ_BYTES: u64 = 256 * 1024;
 #[derive(Debug)]
 pub struct OpenKnot {
     locator: Locator,
+    rows: Option<Locator>,
     front: Knot,
     payloads: Payloads,
     origins: Origins,
@@ -46,16 +48,19 @@ enum Payloads {
 }
 
 impl OpenKnot {
-    /// Opens the first of `config.knots` that exists. Of a local one the front alone is read.
+    /// Opens the first knot that exists of the places that `config` stands for. Of a local one the
+    /// front alone is read.
     ///
     /// # Errors
     /// [`Error::NoKnot`] with all that was tried, where several places or a default place had
     /// none; otherwise what went wrong with the knot that was found.
     pub async fn open(config: &Config, traffic: &Traffic) -> Result<Self, Error> {
-        let origins = Origins::new(config.cleartext);
+        let places = Places::find(config, traffic).await?;
+        let origins = places.origins;
         let cache = BlockCache::new(config.cache_dir.as_deref());
-        let mut tried = Vec::new();
-        for locator in &config.knots {
+        let (mut tried, mut forbidden) = (Vec::new(), None);
+        for candidate in &places.knots {
+            let locator = candidate.locator();
             let opened = match locator {
                 Locator::File(path) => open_file(path, locator, config.verify),
                 Locator::Http(_) => open_remote(locator, &origins, &cache, traffic).await,
@@ -64,10 +69,22 @@ impl OpenKnot {
                 Err(Error::Origin { object, source }) if source.kind() == ErrorKind::NotFound => {
                     tried.push(format!("{object}: {source}"));
                 }
+                Err(error) if matches!(candidate, Candidate::Named(_)) => return Err(error),
+                // A store that may not be listed says so where an object is missing.
+                Err(Error::Origin { object, source }) if source.kind() == ErrorKind::Auth => {
+                    tried.push(format!("{object}: {source}"));
+                    forbidden.get_or_insert(Error::Origin { object, source });
+                }
+                Err(Error::Knot { object, source })
+                    if matches!(*source, gkq_v2::Error::NotAKnot { .. }) =>
+                {
+                    tried.push(format!("{object}: {source}"));
+                }
                 Err(error) => return Err(error),
                 Ok((front, payloads)) => {
                     return Ok(Self {
                         locator: locator.clone(),
+                        rows: places.rows,
                         front,
                         payloads,
                         origins,
@@ -76,7 +93,13 @@ impl OpenKnot {
                 }
             }
         }
-        Err(Error::NoKnot { tried })
+        Err(forbidden.unwrap_or(Error::NoKnot { tried }))
+    }
+
+    /// The row table's place, if one was named.
+    #[must_use]
+    pub fn rows(&self) -> Option<&Locator> {
+        self.rows.as_ref()
     }
 
     /// The knot's place.

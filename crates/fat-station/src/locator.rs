@@ -46,7 +46,7 @@ impl Locator {
                 Error::config("a file:// URL must name an absolute path of this machine")
             }),
             other => Err(Error::config(format!(
-                "scheme {other}:// is not supported: http, https, file or a path"
+                "scheme {other}:// is not supported: http, https, file, hf or a path"
             ))),
         }
     }

@@ -40,6 +40,29 @@ pub enum TimeoutPhase {
     Total,
     /// Between two pieces of a body.
     Stall,
+    /// Over a whole window of a body: it came, but too slowly.
+    Pace,
+    /// For one of the origin's connections to become free.
+    Slot,
+}
+
+/// Who made the URL whose signature was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignedBy {
+    /// The caller gave it.
+    Caller,
+    /// The object's own URL redirects to it, and did so again after the refusal.
+    Origin,
+}
+
+impl std::fmt::Display for SignedBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            SignedBy::Caller => "give a freshly signed URL, or one that needs no signature",
+            SignedBy::Origin => "the origin was asked again and still redirects to a refused one",
+        })
+    }
 }
 
 impl std::fmt::Display for TimeoutPhase {
@@ -49,6 +72,8 @@ impl std::fmt::Display for TimeoutPhase {
             TimeoutPhase::FirstByte => "no reply",
             TimeoutPhase::Total => "read not complete",
             TimeoutPhase::Stall => "body stalled",
+            TimeoutPhase::Pace => "body too slow",
+            TimeoutPhase::Slot => "no free connection",
         })
     }
 }
@@ -63,6 +88,8 @@ pub enum GaveUp {
     Budget,
     /// The wait before the next attempt would outlast the read, or exceeds what is tolerated.
     Wait,
+    /// The body came too slowly, attempt after attempt.
+    Pace,
 }
 
 impl std::fmt::Display for GaveUp {
@@ -71,6 +98,7 @@ impl std::fmt::Display for GaveUp {
             GaveUp::Attempts => "attempts used up",
             GaveUp::Budget => "retry budget of the origin spent",
             GaveUp::Wait => "asked to wait too long",
+            GaveUp::Pace => "too slow every time",
         })
     }
 }
@@ -154,6 +182,41 @@ pub enum Error {
         object: String,
         /// What rustls said.
         source: Cause,
+    },
+    /// The proxy that leads to the origin refused.
+    #[error("{object}: proxy {proxy} refused with status {status}{}", proxy_hint(*status))]
+    Proxy {
+        /// Name of the source.
+        object: String,
+        /// The proxy, without credentials.
+        proxy: String,
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// What came is not HTTP, or a head beyond every bound.
+    #[error("{object}: range {range}: reply is no usable HTTP")]
+    Protocol {
+        /// Name of the source.
+        object: String,
+        /// The range asked.
+        range: ByteRange,
+        /// What hyper said.
+        source: Cause,
+    },
+    /// A signed URL was refused.
+    #[error(
+        "{object}: range {range}: status {status} for a signed URL, whose signature seems to have \
+         expired: {signed_by}"
+    )]
+    Signature {
+        /// Name of the source.
+        object: String,
+        /// The range asked.
+        range: ByteRange,
+        /// The HTTP status.
+        status: u16,
+        /// Whose URL it is.
+        signed_by: SignedBy,
     },
     /// The connection broke before the reply was whole.
     #[error("{object}: range {range} broke off after {received_bytes} of {} bytes", range.len())]
@@ -300,9 +363,12 @@ impl Error {
             Error::Connect { .. } | Error::Interrupted { .. } | Error::Timeout { .. } => {
                 ErrorKind::Transient
             }
-            Error::Status { status, .. } => status_kind(*status),
+            Error::Status { status, .. } | Error::Proxy { status, .. } => status_kind(*status),
+            Error::Signature { .. } => ErrorKind::Auth,
             Error::Changed { .. } => ErrorKind::Changed,
-            Error::WrongRange { .. } | Error::WrongLength { .. } => ErrorKind::Corrupt,
+            Error::WrongRange { .. } | Error::WrongLength { .. } | Error::Protocol { .. } => {
+                ErrorKind::Corrupt
+            }
             Error::RangeIgnored { .. }
             | Error::Field { .. }
             | Error::Encoded { .. }
@@ -327,6 +393,15 @@ impl Error {
             Error::GaveUp { last, .. } => last.last_attempt(),
             other => other,
         }
+    }
+}
+
+/// What to do about a proxy's refusal.
+fn proxy_hint(status: u16) -> &'static str {
+    match status {
+        407 => ": it wants other credentials (user:password@ in the proxy variable)",
+        403 | 405 => ": it does not let this origin through (NO_PROXY can name it)",
+        _ => "",
     }
 }
 

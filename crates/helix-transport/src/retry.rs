@@ -44,6 +44,9 @@ const TOKENS_PER_SUCCESS: f64 = 0.1;
 /// What a second gives back, so that an idle origin does not stay without retries.
 const TOKENS_PER_SECOND: f64 = 1.0;
 
+/// Repetitions at least that far apart are two bursts, with a warning each.
+const BURST_GAP: Duration = Duration::from_secs(10);
+
 /// The retries an origin may still be burdened with, shared by all reads from it.
 #[derive(Debug)]
 pub(crate) struct RetryBudget(Mutex<Bucket>);
@@ -52,6 +55,9 @@ pub(crate) struct RetryBudget(Mutex<Bucket>);
 struct Bucket {
     tokens: f64,
     refilled: Instant,
+    /// When the last repetition was logged, and how many were since the last warning.
+    last_retry: Option<Instant>,
+    silent: u64,
 }
 
 impl RetryBudget {
@@ -59,12 +65,30 @@ impl RetryBudget {
         Self(Mutex::new(Bucket {
             tokens: BUDGET_TOKENS,
             refilled: Instant::now(),
+            last_retry: None,
+            silent: 0,
         }))
     }
 
     pub(crate) fn reward(&self) {
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.tokens = (bucket.tokens + TOKENS_PER_SUCCESS).min(BUDGET_TOKENS);
+    }
+
+    /// Whether a repetition begins a burst, the first after a quiet time; then, how many repetitions
+    /// have gone unmentioned since the last one began.
+    fn begin_burst(&self) -> Option<u64> {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let goes_on = bucket
+            .last_retry
+            .is_some_and(|last| now.duration_since(last) < BURST_GAP);
+        bucket.last_retry = Some(now);
+        if goes_on {
+            bucket.silent += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut bucket.silent))
     }
 
     fn take(&self) -> bool {
@@ -78,6 +102,28 @@ impl RetryBudget {
         }
         bucket.tokens -= 1.0;
         true
+    }
+}
+
+/// One warning for the first repetition of a burst, the others for whoever looks closely: a hundred
+/// rows that fail together have one cause. Errors here hold no query and no credentials.
+fn log(object: &str, failed: u32, delay: Duration, error: &Error, burst: Option<u64>) {
+    let delay_ms = delay.as_secs_f64() * 1e3;
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    match burst {
+        Some(silent) => tracing::warn!(
+            object,
+            failed,
+            delay_ms,
+            %error,
+            %cause,
+            silent_retries_before = silent,
+            "range reads fail and are tried again; more of the kind are logged at debug level"
+        ),
+        None => tracing::debug!(object, failed, delay_ms, %error, %cause, "range read is tried again"),
     }
 }
 
@@ -131,13 +177,7 @@ impl Retries {
                 last: Box::new(error),
             });
         }
-        tracing::debug!(
-            object,
-            failed = self.failed,
-            delay_ms = delay.as_secs_f64() * 1e3,
-            %error,
-            "range read is tried again"
-        );
+        log(object, self.failed, delay, &error, budget.begin_burst());
         tokio::time::sleep(delay).await;
         Ok(())
     }

@@ -1,8 +1,6 @@
 //! [`HttpBackend`]: one URL as a [`RangeSource`]. Holds no connections of its own (the
 //! [`HttpClient`] does) and keeps no bytes.
 
-use std::sync::Mutex;
-
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,7 +10,8 @@ use url::Url;
 use super::exchange::Target;
 use super::origin::Protocol;
 use super::response::{Ask, Extent};
-use super::transfer::{Continuation, Transfer};
+use super::route::Route;
+use super::transfer::{Continuation, Terms, Transfer};
 use super::{HttpClient, HttpConfig};
 use crate::redact::{redacted, redacted_text};
 use crate::source::check_inside;
@@ -74,7 +73,7 @@ impl HttpBackend {
             name,
             url: parsed,
             pinned: PinnedVersion::default(),
-            moved_to: Mutex::default(),
+            route: Route::default(),
         };
         Ok(Self { target })
     }
@@ -114,7 +113,13 @@ impl HttpBackend {
     async fn collect(&self, ask: Ask, options: &ReadOptions) -> Result<Bytes, Error> {
         let room_bytes = ask.range.len().min(FIRST_ROOM_BYTES);
         let mut buffer = BytesMut::with_capacity(usize::try_from(room_bytes).unwrap_or(0));
-        let mut transfer = Transfer::new(&self.target, ask, Continuation::IfTagged, options)?;
+        let mut transfer = Transfer::new(
+            &self.target,
+            ask,
+            Continuation::IfTagged,
+            options,
+            Terms::of(self.target.client.config(), options),
+        )?;
         while let Some(piece) = transfer.piece().await? {
             // Shorter than what is there only if the transfer has begun anew.
             let held = usize::try_from(piece.offset - ask.range.start).unwrap_or(usize::MAX);
@@ -170,7 +175,10 @@ impl RangeSource for HttpBackend {
         };
         let transfer = self
             .check(range)
-            .and_then(|()| Transfer::new(&self.target, ask, Continuation::Always, options));
+            .and_then(|()| {
+                let terms = Terms::of(self.target.client.config(), options);
+                Transfer::new(&self.target, ask, Continuation::Always, options, terms)
+            });
         // `None` ends the stream after an error.
         stream::unfold(Some(transfer), |transfer| async move {
             match transfer? {

@@ -1,8 +1,11 @@
 //! [`HttpConfig`], the settings of a client, with their reasons. Per-read choices are
 //! [`ReadOptions`](crate::ReadOptions).
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use super::{Credentials, ProxySettings};
 use crate::Error;
 use crate::retry::RetryPolicy;
 
@@ -24,6 +27,14 @@ pub struct HttpConfig {
     pub batch_timeout: Duration,
     /// Silence tolerated between two pieces of a body.
     pub stall_timeout: Duration,
+    /// What a body must bring in every [`pace_window`](Self::pace_window) spent waiting for it, or its
+    /// connection is given up: a byte every four seconds would pass the stall limit for ever. 128
+    /// bytes/s is a sixteenth of a 16 kbit/s link, which sixteen streams may share.
+    pub pace_bytes_per_s: u64,
+    /// The stretch over which the pace is measured. Time in which the caller does not ask for the
+    /// next piece is not counted. A read gives up with its third slow window, so it takes
+    /// `len / pace_bytes_per_s` plus three windows at most.
+    pub pace_window: Duration,
     /// Redirects followed for one request.
     pub max_redirects: u32,
     /// Bounds for repetitions.
@@ -33,6 +44,12 @@ pub struct HttpConfig {
     /// Further trust anchors as PEM, beside the system's (which `SSL_CERT_FILE` and `SSL_CERT_DIR`
     /// replace).
     pub extra_roots_pem: Vec<u8>,
+    /// Through which proxy which origin is reached; by default what the environment says.
+    pub proxy: ProxySettings,
+    /// A bearer token for exactly one origin.
+    pub credentials: Option<Credentials>,
+    /// Addresses of host names, in place of what the system's resolver says.
+    pub addresses: BTreeMap<String, Vec<IpAddr>>,
 }
 
 impl Default for HttpConfig {
@@ -44,10 +61,15 @@ impl Default for HttpConfig {
             first_byte_timeout: Duration::from_secs(2),
             batch_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(5),
+            pace_bytes_per_s: 128,
+            pace_window: Duration::from_secs(30),
             max_redirects: 5,
             retry: RetryPolicy::default(),
             http2_prior_knowledge: false,
             extra_roots_pem: Vec::new(),
+            proxy: ProxySettings::from_env(),
+            credentials: None,
+            addresses: BTreeMap::new(),
         }
     }
 }
@@ -68,6 +90,7 @@ impl HttpConfig {
             ("first_byte_timeout", self.first_byte_timeout),
             ("batch_timeout", self.batch_timeout),
             ("stall_timeout", self.stall_timeout),
+            ("pace_window", self.pace_window),
         ] {
             if value.is_zero() {
                 return refuse(setting, "must not be zero");

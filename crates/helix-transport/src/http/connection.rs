@@ -69,6 +69,9 @@ pub(super) struct Http1 {
     pub(super) progress: Arc<Progress>,
     /// Whether a reply has come over it: only then can a closed socket mean *idle too long*.
     pub(super) used: bool,
+    pub(super) made_at: Instant,
+    /// How long the origin said it keeps an idle connection.
+    pub(super) keep: Option<Duration>,
     pub(super) _driver: Driver,
 }
 
@@ -78,6 +81,7 @@ pub(super) struct Http2 {
     pub(super) sender: http2::SendRequest<NoBody>,
     pub(super) progress: Arc<Progress>,
     pub(super) used: AtomicBool,
+    pub(super) made_at: Instant,
     /// Requests the origin admits at once.
     pub(super) max_streams: Arc<AtomicUsize>,
     pub(super) _driver: Driver,
@@ -96,6 +100,26 @@ pub(super) struct SendFailure {
     pub(super) error: hyper::Error,
     /// Whether any byte of the request can have reached the origin.
     pub(super) sent: bool,
+}
+
+impl SendFailure {
+    /// Whether the origin cannot have begun with the request: it said so, or it was never sent.
+    pub(super) fn unprocessed(&self) -> bool {
+        !self.sent || self.http2_reason() == Some(h2::Reason::REFUSED_STREAM)
+    }
+
+    /// Whether one HTTP/2 stream was reset, on a connection that goes on.
+    pub(super) fn is_reset(&self) -> bool {
+        self.http2().is_some_and(h2::Error::is_reset)
+    }
+
+    fn http2_reason(&self) -> Option<h2::Reason> {
+        self.http2().and_then(h2::Error::reason)
+    }
+
+    fn http2(&self) -> Option<&h2::Error> {
+        std::error::Error::source(&self.error)?.downcast_ref()
+    }
 }
 
 impl Http1 {

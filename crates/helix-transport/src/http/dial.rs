@@ -1,5 +1,6 @@
-//! Making one connection: resolution, TCP with happy eyeballs, TLS with ALPN, the HTTP handshake;
-//! the whole of it under one clock. Who dials when is decided in `origin`.
+//! Making one connection: resolution, TCP with happy eyeballs (RFC 8305), the proxy where there is one,
+//! TLS with ALPN, the HTTP handshake; the whole of it under one clock. Who dials when is decided in
+//! `origin`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,17 +11,21 @@ use std::time::Duration;
 use hyper::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
-use hyper::service::Service;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::{Connection as _, HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use hyper_util::service::TowerToHyperService;
+use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use tokio::time::Instant;
+use tower_service::Service;
 
 use super::HttpConfig;
 use super::connection::{Connection, Driver, Http1, Http2, Progress};
+use super::names::Names;
+use super::proxy::{ProxyRefusal, Via};
+use super::roots;
+use super::tunnel::{Reach, TunnelError};
 use crate::error::{Cause, TimeoutPhase};
 use crate::{ByteRange, Error};
 
@@ -35,9 +40,16 @@ const HEADER_LIST_BYTES: u32 = 64 << 10;
 /// Why there is no connection. Everyone who waited for it gets a copy.
 #[derive(Clone, Debug)]
 pub(super) enum DialFailure {
-    Timeout(Duration),
+    Timeout(TimeoutPhase, Duration),
     Tls(SharedCause),
     Network(SharedCause),
+    /// The proxy's status.
+    Refused {
+        proxy: String,
+        status: u16,
+    },
+    /// A variable that names no proxy.
+    Proxy(ProxyRefusal),
     Roots(String),
 }
 
@@ -59,6 +71,12 @@ impl std::error::Error for SharedCause {
 
 impl DialFailure {
     fn from_cause(cause: Cause) -> Self {
+        if let Some(TunnelError::Refused { proxy, status }) = cause.downcast_ref() {
+            return Self::Refused {
+                proxy: proxy.clone(),
+                status: *status,
+            };
+        }
         let tls = is_tls(cause.as_ref());
         let shared = SharedCause(Arc::from(cause));
         if tls {
@@ -71,11 +89,20 @@ impl DialFailure {
     pub(super) fn into_error(self, object: &str, range: ByteRange) -> Error {
         let object = object.to_owned();
         match self {
-            Self::Timeout(limit) => Error::Timeout {
+            Self::Timeout(phase, limit) => Error::Timeout {
                 object,
                 range,
-                phase: TimeoutPhase::Connect,
+                phase,
                 limit,
+            },
+            Self::Refused { proxy, status } => Error::Proxy {
+                object,
+                proxy,
+                status,
+            },
+            Self::Proxy(refusal) => Error::Setting {
+                setting: refusal.variable,
+                reason: refusal.reason.to_owned(),
             },
             Self::Tls(cause) => Error::Tls {
                 object,
@@ -108,10 +135,9 @@ fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
 #[derive(Debug)]
 pub(super) struct Dialer {
     config: Arc<HttpConfig>,
-    plain: HttpConnector,
-    /// Made when the first `https` origin is met: reading the system's certificates takes
-    /// milliseconds that a plain origin need not pay.
-    secure: OnceLock<Result<HttpsConnector<HttpConnector>, String>>,
+    plain: HttpConnector<Names>,
+    /// Made when TLS is first needed: a plain origin need not pay for it.
+    tls: OnceLock<Result<ClientConfig, String>>,
     extra_roots: Vec<CertificateDer<'static>>,
 }
 
@@ -123,65 +149,60 @@ impl Dialer {
                 setting: "extra_roots_pem",
                 reason: error.to_string(),
             })?;
-        let mut plain = HttpConnector::new();
+        let mut plain = HttpConnector::new_with_resolver(Names::new(&config.addresses));
         plain.set_nodelay(true);
         plain.enforce_http(false);
         Ok(Self {
             config,
             plain,
-            secure: OnceLock::new(),
+            tls: OnceLock::new(),
             extra_roots,
         })
     }
 
-    /// A new connection to the origin of `uri`.
-    pub(super) async fn dial(&self, uri: &Uri) -> Result<Connection, DialFailure> {
+    /// A new connection to the origin of `uri`, through `via` where it is given.
+    pub(super) async fn dial(
+        &self,
+        uri: &Uri,
+        via: Option<&Arc<Via>>,
+    ) -> Result<Connection, DialFailure> {
         let limit = self.config.connect_timeout;
-        let made = tokio::time::timeout(limit, self.dial_unbounded(uri.clone())).await;
-        made.unwrap_or(Err(DialFailure::Timeout(limit)))
+        let made = tokio::time::timeout(limit, self.dial_unbounded(uri.clone(), via)).await;
+        made.unwrap_or(Err(DialFailure::Timeout(TimeoutPhase::Connect, limit)))
     }
 
-    async fn dial_unbounded(&self, uri: Uri) -> Result<Connection, DialFailure> {
+    async fn dial_unbounded(
+        &self,
+        uri: Uri,
+        via: Option<&Arc<Via>>,
+    ) -> Result<Connection, DialFailure> {
+        let proxy_tls = match via {
+            Some(via) if via.uri.scheme_str() == Some("https") => Some(self.tls()?),
+            _ => None,
+        };
+        let reach = Reach::new(self.plain.clone(), via.cloned(), proxy_tls);
         if uri.scheme_str() != Some("https") {
-            let connector = TowerToHyperService::new(self.plain.clone());
-            let io = connector
-                .call(uri)
-                .await
-                .map_err(|error| DialFailure::from_cause(error.into()))?;
-            return handshake(io, self.config.http2_prior_knowledge).await;
+            let io = reach.connect(uri).await;
+            let io = io.map_err(DialFailure::from_cause)?;
+            // Upgrading without asking is an agreement with the origin, not with its proxy.
+            let http2 = self.config.http2_prior_knowledge && via.is_none();
+            return handshake(io, http2).await;
         }
-        let connector = self.secure.get_or_init(|| self.secure_connector());
-        let connector = connector.clone().map_err(DialFailure::Roots)?;
-        let io = TowerToHyperService::new(connector)
-            .call(uri)
-            .await
-            .map_err(DialFailure::from_cause)?;
+        let mut connector = HttpsConnectorBuilder::new()
+            .with_tls_config(self.tls()?)
+            .https_only()
+            .enable_all_versions()
+            .wrap_connector(reach);
+        let io = connector.call(uri).await;
+        let io = io.map_err(DialFailure::from_cause)?;
         let http2 = io.connected().is_negotiated_h2();
         handshake(io, http2).await
     }
 
-    fn secure_connector(&self) -> Result<HttpsConnector<HttpConnector>, String> {
-        let native = rustls_native_certs::load_native_certs();
-        let mut roots = RootCertStore::empty();
-        let (added, _unusable) = roots
-            .add_parsable_certificates(native.certs.into_iter().chain(self.extra_roots.clone()));
-        if added == 0 {
-            let reason = native.errors.first().map(ToString::to_string);
-            return Err(reason.unwrap_or_else(|| {
-                "no root certificate found; SSL_CERT_FILE can name a bundle".to_owned()
-            }));
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(self.plain.clone()))
+    /// Clones share the cache of TLS sessions.
+    fn tls(&self) -> Result<ClientConfig, DialFailure> {
+        let made = self.tls.get_or_init(|| roots::tls_config(&self.extra_roots));
+        made.clone().map_err(DialFailure::Roots)
     }
 }
 
@@ -212,6 +233,7 @@ where
             progress,
             max_streams,
             used: AtomicBool::new(false),
+            made_at: Instant::now(),
             _driver: driver,
         }));
     }
@@ -225,6 +247,8 @@ where
         sender,
         progress,
         used: false,
+        made_at: Instant::now(),
+        keep: None,
         _driver: driver,
     }))
 }

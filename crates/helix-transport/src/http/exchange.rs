@@ -1,38 +1,53 @@
 //! One reply to one ask: sends the request, follows redirects, repeats at once what met a socket
-//! that had closed while idle, and hands back a body only if the head was accepted. Waiting and
-//! trying again belong to `retry`; whether the body is whole, to `transfer`.
+//! that had closed while idle, and hands back a body only if the head was accepted. Where to ask is
+//! kept in `route`; waiting and trying again belong to `retry`; whether the body is whole, to
+//! `transfer`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
-use hyper::header::{ACCEPT_ENCODING, HOST, HeaderValue, IF_MATCH, RANGE, USER_AGENT};
-use hyper::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderValue, IF_MATCH, PROXY_AUTHORIZATION, RANGE,
+    USER_AGENT,
+};
+use hyper::{Request, Response};
 use tokio::time::Instant;
-use url::Url;
+use url::{Position, Url};
 
-use super::HttpClient;
+use super::body::Body;
 use super::connection::{NoBody, SendFailure};
 use super::origin::{Lease, Origin, Reuse};
+use super::redirect;
 use super::response::{Ask, Head, Verdict};
-use crate::error::TimeoutPhase;
+use super::route::{Place, Route, Since, Start};
+use super::{AGENT, HttpClient, head_bytes};
+use crate::error::{SignedBy, TimeoutPhase};
 use crate::redact::redacted;
 use crate::validator::PinnedVersion;
-use crate::{ByteRange, Error, ErrorKind, Meter};
+use crate::{ByteRange, Error, ErrorKind, ReadOptions};
 
-const AGENT: &str = concat!("helix-transport/", env!("CARGO_PKG_VERSION"));
+/// A head must come within that time even while replies to others keep a shared connection busy.
+const HEAD_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where one object is fetched from, and as which version.
-#[derive(Debug)]
 pub(super) struct Target {
     pub(super) client: HttpClient,
     pub(super) name: String,
     pub(super) url: Url,
     pub(super) pinned: PinnedVersion,
-    /// Where the last redirects ended. Kept until the place refuses: a signed location expires.
-    pub(super) moved_to: Mutex<Option<Url>>,
+    pub(super) route: Route,
+}
+
+impl fmt::Debug for Target {
+    /// Without the URL, whose query may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("name", &self.name)
+            .field("pinned", &self.pinned)
+            .finish_non_exhaustive()
+    }
 }
 
 /// An accepted reply.
@@ -43,28 +58,32 @@ pub(super) struct Reply {
     pub(super) body: Body,
 }
 
-/// A body with its connection. Dropped unread, it takes an HTTP/1.1 connection with it and resets
-/// an HTTP/2 stream.
-#[derive(Debug)]
-pub(super) struct Body {
-    incoming: Option<(Incoming, Lease)>,
-    meter: Arc<Meter>,
-}
-
 impl Target {
     /// Sends `ask` and returns the reply whose head passed every check.
-    pub(super) async fn exchange(&self, ask: Ask, meter: &Arc<Meter>) -> Result<Reply, Error> {
-        let moved_to = self.moved_to().clone();
-        if let Some(place) = moved_to {
-            match self.follow(place, ask, meter).await {
-                Err(error) if matches!(error.kind(), ErrorKind::Auth | ErrorKind::NotFound) => {
-                    *self.moved_to() = None;
-                    meter.add_retry();
-                }
-                outcome => return outcome,
+    pub(super) async fn exchange(
+        &self,
+        ask: Ask,
+        options: &ReadOptions,
+        reuse: Reuse,
+    ) -> Result<Reply, Error> {
+        let mut start = self.route.start();
+        // Twice where another request's renewal was refused by the time this one came to use it.
+        for _ in 0..2 {
+            let error = match self.follow(start.place.clone(), ask, options, reuse).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            self.route.forget(&start);
+            if !self.is_renewable(&start, &error) {
+                return Err(error);
+            }
+            options.meter.add_retry();
+            match self.renew(start, error, ask, options, reuse).await {
+                Renewal::Done(outcome) => return outcome,
+                Renewal::StartFrom(newer) => start = newer,
             }
         }
-        self.follow(self.url.clone(), ask, meter).await
+        self.follow(None, ask, options, reuse).await
     }
 
     /// The origin of the object's own URL; it answers for the retries, wherever they end.
@@ -72,14 +91,76 @@ impl Target {
         self.client.origin(&self.url)
     }
 
-    fn moved_to(&self) -> std::sync::MutexGuard<'_, Option<Url>> {
-        self.moved_to.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A body broke off: the next attempt asks the object's own URL.
+    pub(super) fn forget_place(&self) {
+        self.route.forget(&self.route.start());
     }
 
-    async fn follow(&self, mut url: Url, ask: Ask, meter: &Arc<Meter>) -> Result<Reply, Error> {
-        let mut redirects = 0;
+    /// Whether the refusal may be one of a place that has expired, rather than of the object: a
+    /// redirect's end, or a URL that was served before.
+    fn is_renewable(&self, start: &Start, error: &Error) -> bool {
+        match error.kind() {
+            ErrorKind::Auth => start.place.is_some() || self.pinned.get().is_some(),
+            ErrorKind::NotFound => start.place.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Asks the object's own URL again, once for all requests that were refused together.
+    async fn renew(
+        &self,
+        start: Start,
+        refusal: Error,
+        ask: Ask,
+        options: &ReadOptions,
+        reuse: Reuse,
+    ) -> Renewal {
+        let turn = self.route.turn.lock().await;
+        match self.route.since(&start) {
+            Since::Answered(newer) => return Renewal::StartFrom(newer),
+            Since::Refused => return Renewal::Done(Err(refusal)),
+            Since::Unanswered => {
+                drop(turn);
+                return Renewal::Done(self.follow(None, ask, options, reuse).await);
+            }
+            Since::Nothing => {}
+        }
+        let outcome = self.follow(None, ask, options, reuse).await;
+        match &outcome {
+            Ok(_) => self.route.renewed(&start),
+            Err(error) => {
+                let refused = matches!(error.kind(), ErrorKind::Auth | ErrorKind::NotFound);
+                self.route.not_renewed(&start, refused);
+            }
+        }
+        Renewal::Done(outcome)
+    }
+
+    /// Asks at `place`, or at the object's own URL, and wherever that leads.
+    async fn follow(
+        &self,
+        place: Option<Place>,
+        ask: Ask,
+        options: &ReadOptions,
+        reuse: Reuse,
+    ) -> Result<Reply, Error> {
+        let own = place.is_none();
+        let mut place = place.unwrap_or_else(|| Place {
+            url: self.url.clone(),
+            credentials: true,
+        });
+        let mut visited = vec![place.url.clone()];
         loop {
-            let (response, lease) = self.send(&url, ask, meter).await?;
+            let (response, lease) = self.send(&place, ask, options, reuse).await?;
+            if response.status() == 407
+                && let Some(via) = lease.origin().asked_proxy()
+            {
+                return Err(Error::Proxy {
+                    object: self.name.clone(),
+                    proxy: via.name.clone(),
+                    status: 407,
+                });
+            }
             let (parts, incoming) = response.into_parts();
             let head = Head {
                 object: &self.name,
@@ -87,46 +168,35 @@ impl Target {
                 headers: &parts.headers,
                 pinned: self.pinned.get(),
             };
-            let body = Body {
-                incoming: Some((incoming, lease)),
-                meter: Arc::clone(meter),
-            };
+            let mut body = Body::new(incoming, lease, &options.meter);
             let (range, version) = match head.judge(ask) {
                 Ok(Verdict::Content { range, version }) => (range, version),
-                Ok(Verdict::Empty { version }) => (ByteRange { start: 0, end: 0 }, version),
+                Ok(Verdict::Empty { version }) => {
+                    body.discard(parts.status).await;
+                    body = Body::none(&options.meter);
+                    (ByteRange { start: 0, end: 0 }, version)
+                }
                 Ok(Verdict::Redirect { location }) => {
                     body.discard(parts.status).await;
-                    url = self.redirected(&url, &location)?;
-                    redirects += 1;
-                    if redirects > self.client.config().max_redirects {
-                        return Err(self.refuse_redirect("too many in a row".to_owned()));
-                    }
+                    let max = self.client.config().max_redirects;
+                    let to = redirect::follow(&visited, &location, max);
+                    let to = to.map_err(|reason| self.refuse_redirect(reason))?;
+                    place = Place {
+                        credentials: place.credentials && to.origin() == place.url.origin(),
+                        url: to.clone(),
+                    };
+                    visited.push(to);
                     continue;
                 }
                 Err(error) => {
                     body.discard(parts.status).await;
-                    return Err(error);
+                    return Err(signature_refused(error, &place, visited.len() > 1 || !own));
                 }
             };
             self.pinned.check(&self.name, ask.range, &version)?;
             self.origin()?.budget.reward();
-            if redirects > 0 {
-                *self.moved_to() = Some(url);
-            }
+            self.route.answered((visited.len() > 1).then_some(place));
             return Ok(Reply { range, body });
-        }
-    }
-
-    fn redirected(&self, from: &Url, location: &str) -> Result<Url, Error> {
-        let Ok(to) = from.join(location) else {
-            return Err(self.refuse_redirect("Location is not a URL".to_owned()));
-        };
-        match (from.scheme(), to.scheme()) {
-            ("http", "http" | "https") | ("https", "https") => Ok(to),
-            (_, scheme) => {
-                let to = redacted(&to);
-                Err(self.refuse_redirect(format!("from {} to {scheme}: {to}", from.scheme())))
-            }
         }
     }
 
@@ -137,38 +207,53 @@ impl Target {
         }
     }
 
-    /// The head of a reply from `url`, repeated once without a wait if a kept connection failed
-    /// before any reply: servers close idle sockets just as we reach for them.
+    /// The head of a reply from `place`, repeated once without a wait if a kept connection failed
+    /// before any reply (servers close idle sockets just as we reach for them), or if the origin
+    /// says that it has not begun with the request.
     async fn send(
         &self,
-        url: &Url,
+        place: &Place,
         ask: Ask,
-        meter: &Meter,
+        options: &ReadOptions,
+        mut reuse: Reuse,
     ) -> Result<(Response<Incoming>, Lease), Error> {
-        let origin = self.client.origin(url)?;
-        let mut reuse = Reuse::Allowed;
+        let origin = self.client.origin(&place.url)?;
+        let mut repeated = false;
         loop {
             let lease = origin.lease(reuse).await;
             let lease = lease.map_err(|failure| failure.into_error(&self.name, ask.range))?;
-            let was_used = lease.used();
-            match self.first_byte(lease, url, ask, meter).await? {
+            let (was_used, newer) = (lease.used(), lease.newer());
+            match self.first_byte(lease, place, ask, options).await? {
                 Ok(reply) => return Ok(reply),
-                Err(failure) if was_used && reuse == Reuse::Allowed => {
+                Err(failure) if !repeated && (was_used || failure.unprocessed()) => {
                     tracing::debug!(object = self.name, error = %failure.error, "stale connection");
                     if failure.sent {
-                        meter.add_retry();
+                        options.meter.add_retry();
                     }
-                    reuse = Reuse::Refused;
+                    if !failure.is_reset() {
+                        reuse = newer;
+                    }
+                    repeated = true;
                 }
-                Err(failure) => {
-                    return Err(Error::Interrupted {
-                        object: self.name.clone(),
-                        range: ask.range,
-                        received_bytes: 0,
-                        source: Some(Box::new(failure.error)),
-                    });
-                }
+                Err(failure) => return Err(self.no_head(failure, ask.range)),
             }
+        }
+    }
+
+    fn no_head(&self, failure: SendFailure, range: ByteRange) -> Error {
+        let object = self.name.clone();
+        if failure.error.is_parse() {
+            return Error::Protocol {
+                object,
+                range,
+                source: Box::new(failure.error),
+            };
+        }
+        Error::Interrupted {
+            object,
+            range,
+            received_bytes: 0,
+            source: Some(Box::new(failure.error)),
         }
     }
 
@@ -177,23 +262,30 @@ impl Target {
     async fn first_byte(
         &self,
         mut lease: Lease,
-        url: &Url,
+        place: &Place,
         ask: Ask,
-        meter: &Meter,
+        options: &ReadOptions,
     ) -> Result<Result<(Response<Incoming>, Lease), SendFailure>, Error> {
-        let request = self.request(&lease, url, ask)?;
+        let request = self.request(&lease, place, ask)?;
+        let meter = &options.meter;
+        let head_sent = head_bytes::sent(&request, lease.is_http2());
         let limit = self.client.config().first_byte_timeout;
         let sent_at = Instant::now();
-        let mut counted = RequestSent { meter, sent: true };
+        let mut counted = RequestSent {
+            options,
+            head_sent,
+            sent: true,
+        };
         let outcome = {
             let (mut sending, progress) = lease.start(request);
             loop {
                 let silent_since = progress.last().max(sent_at);
+                let until = (silent_since + limit).min(sent_at + HEAD_LIMIT.max(limit));
                 tokio::select! {
                     biased;
                     outcome = &mut sending => break Some(outcome),
-                    () = tokio::time::sleep_until(silent_since + limit) => {
-                        if progress.last() <= silent_since {
+                    () = tokio::time::sleep_until(until) => {
+                        if progress.last() <= silent_since || sent_at.elapsed() >= HEAD_LIMIT {
                             break None;
                         }
                     }
@@ -202,12 +294,18 @@ impl Target {
         };
         match outcome {
             Some(Ok(response)) => {
-                lease.replied();
-                Ok(Ok((response, lease)))
+                lease.replied(response.headers());
+                let (parts, incoming) = response.into_parts();
+                meter.add_head_received(head_bytes::received(&parts, lease.is_http2()));
+                meter.add_status(parts.status.as_u16());
+                Ok(Ok((Response::from_parts(parts, incoming), lease)))
             }
             Some(Err(failure)) => {
                 counted.sent = failure.sent;
-                lease.condemn();
+                // A reset is one stream's; the others on its connection go on.
+                if !failure.is_reset() {
+                    lease.condemn();
+                }
                 Ok(Err(failure))
             }
             None => {
@@ -223,22 +321,33 @@ impl Target {
         }
     }
 
-    fn request(&self, lease: &Lease, url: &Url, ask: Ask) -> Result<Request<NoBody>, Error> {
+    fn request(&self, lease: &Lease, place: &Place, ask: Ask) -> Result<Request<NoBody>, Error> {
+        let url = &place.url;
         let refused = |error: hyper::http::Error| Error::Url {
             url: redacted(url),
             reason: error.to_string(),
         };
-        let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-        let mut builder = match lease {
-            Lease::Http1 { .. } => {
-                let host = &url[url::Position::BeforeHost..url::Position::AfterPort];
-                Request::get(path).header(HOST, host)
-            }
-            // HTTP/2 carries the authority in the request's own fields.
-            Lease::Http2 { .. } => {
-                Request::get(&url[url::Position::BeforeScheme..url::Position::AfterQuery])
-            }
-        };
+        let proxy = lease.origin().asked_proxy();
+        // HTTP/2 carries the authority in the request's own fields, and a proxy is asked in
+        // absolute form (RFC 9112 section 3.2.2).
+        let whole = lease.is_http2() || proxy.is_some();
+        let mut builder = Request::get(if whole {
+            &url[Position::BeforeScheme..Position::AfterQuery]
+        } else {
+            &url[Position::BeforePath..Position::AfterQuery]
+        });
+        if !lease.is_http2() {
+            builder = builder.header(HOST, &url[Position::BeforeHost..Position::AfterPort]);
+        }
+        if let Some(authorization) = proxy.and_then(|via| via.authorization.as_ref()) {
+            builder = builder.header(PROXY_AUTHORIZATION, authorization);
+        }
+        let credentials = self.client.config().credentials.as_ref();
+        if let Some(authorization) = credentials.and_then(|found| found.for_url(url))
+            && place.credentials
+        {
+            builder = builder.header(AUTHORIZATION, authorization);
+        }
         builder = builder
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
             .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
@@ -253,85 +362,46 @@ impl Target {
     }
 }
 
-impl Body {
-    /// The next piece, never empty; `None` at the end, when the connection has been given back.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
-        while let Some((incoming, lease)) = &mut self.incoming {
-            match incoming.frame().await {
-                Some(Ok(frame)) => {
-                    lease.progress().touch();
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    if data.is_empty() {
-                        continue;
-                    }
-                    self.meter.add_received(data.len() as u64);
-                    if incoming.is_end_stream() {
-                        self.give_back();
-                    }
-                    return Ok(Some(data));
-                }
-                Some(Err(error)) => {
-                    self.incoming = None;
-                    return Err(error);
-                }
-                None => self.give_back(),
-            }
-        }
-        Ok(None)
-    }
+/// What came of asking the object's own URL again.
+enum Renewal {
+    Done(Result<Reply, Error>),
+    StartFrom(Start),
+}
 
-    /// Gives up the body after a stall. A connection that has been as silent for everyone is taken
-    /// out of service, so that the next attempt does not wait on it again.
-    pub(super) fn condemn_if_silent(&mut self, limit: Duration) {
-        if let Some((_, lease)) = self.incoming.take()
-            && lease.progress().last().elapsed() >= limit
-        {
-            lease.condemn();
-        }
-    }
-
-    fn give_back(&mut self) {
-        if let Some((incoming, lease)) = self.incoming.take() {
-            drop(incoming);
-            lease.give_back();
-        }
-    }
-
-    /// Ends a reply that is no content. The short text of a redirect or an error is read, so that
-    /// its connection can be kept; a body that is long, or of a 416 (one server declares the whole
-    /// object's length there and sends less), or of a refused 200 or 206, is not.
-    async fn discard(mut self, status: StatusCode) {
-        const SHORT_BYTES: u64 = 4 << 10;
-        const PATIENCE: Duration = Duration::from_millis(200);
-        let Some((incoming, _)) = &self.incoming else {
-            return;
-        };
-        let short = incoming
-            .size_hint()
-            .exact()
-            .is_some_and(|bytes| bytes <= SHORT_BYTES);
-        if incoming.is_end_stream() {
-            self.give_back();
-        } else if short && !status.is_success() && status != StatusCode::RANGE_NOT_SATISFIABLE {
-            let rest = async { while matches!(self.next().await, Ok(Some(_))) {} };
-            // Whoever is slower loses its connection, nothing else.
-            let _ = tokio::time::timeout(PATIENCE, rest).await;
-        }
+/// A refused signed URL says more than its status does.
+fn signature_refused(error: Error, place: &Place, redirected: bool) -> Error {
+    match error {
+        Error::Status {
+            object,
+            range,
+            status: status @ (400 | 401 | 403),
+            ..
+        } if redirect::is_signed(&place.url) && (status != 400 || redirected) => Error::Signature {
+            object,
+            range,
+            status,
+            signed_by: if redirected {
+                SignedBy::Origin
+            } else {
+                SignedBy::Caller
+            },
+        },
+        error => error,
     }
 }
 
 /// Counts the request when it is over, however it ends, unless it was provably never sent.
 struct RequestSent<'a> {
-    meter: &'a Meter,
+    options: &'a ReadOptions,
+    head_sent: u64,
     sent: bool,
 }
 
 impl Drop for RequestSent<'_> {
     fn drop(&mut self) {
         if self.sent {
-            self.meter.add_request();
+            self.options.meter.add_request();
+            self.options.meter.add_head_sent(self.head_sent);
         }
     }
 }

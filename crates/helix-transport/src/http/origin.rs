@@ -5,18 +5,28 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
-use hyper::{Request, Response, Uri};
+use hyper::{HeaderMap, Request, Response, Uri};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::HttpConfig;
 use super::connection::{Connection, Http1, Http2, NoBody, Progress, SendFailure};
 use super::dial::{DialFailure, Dialer};
+use super::keep_alive;
+use super::proxy::{ProxyRefusal, Via};
+use crate::error::TimeoutPhase;
 use crate::retry::RetryBudget;
+
+/// Longer than every clock of a request by default (connect 5 s, first byte 2 s, stall 5 s): only a
+/// connection whose reader does not read is held for so long without a byte from the origin.
+const SLOT_QUIET: Duration = Duration::from_secs(30);
+/// For hyper to notice that an idle connection is free.
+const READY_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -28,8 +38,18 @@ pub(super) enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reuse {
     Allowed,
-    /// A kept connection has just failed: the others may be as old.
-    Refused,
+    /// Only one made at or after that moment: a kept connection has just failed and the others may be
+    /// as old, or the caller distrusts what came over them.
+    Since(Instant),
+}
+
+impl Reuse {
+    fn admits(self, made_at: Instant) -> bool {
+        match self {
+            Reuse::Allowed => true,
+            Reuse::Since(moment) => made_at >= moment,
+        }
+    }
 }
 
 /// The right to use a connection. Dropping it closes an HTTP/1.1 connection, whose remaining body
@@ -51,6 +71,10 @@ pub(super) enum Lease {
 #[derive(Debug)]
 pub(super) struct Origin {
     uri: Uri,
+    /// Through whom it is reached.
+    via: Result<Option<Arc<Via>>, ProxyRefusal>,
+    /// When anything last came from it, over whichever connection.
+    progress: Progress,
     dialer: Arc<Dialer>,
     config: Arc<HttpConfig>,
     slots: Arc<Semaphore>,
@@ -73,9 +97,11 @@ struct State {
 
 impl Origin {
     pub(super) fn new(uri: Uri, dialer: Arc<Dialer>, config: Arc<HttpConfig>) -> Self {
+        let via = config.proxy.via(&uri).map(|via| via.map(Arc::new));
+        let proxied = !matches!(via, Ok(None));
         let protocol = match uri.scheme_str() {
             Some("https") => None,
-            _ if config.http2_prior_knowledge => Some(Protocol::Http2),
+            _ if config.http2_prior_knowledge && !proxied => Some(Protocol::Http2),
             _ => Some(Protocol::Http1),
         };
         let slots = Arc::new(Semaphore::new(config.connections));
@@ -86,6 +112,8 @@ impl Origin {
         let gate = tokio::sync::Mutex::new(());
         Self {
             uri,
+            via,
+            progress: Progress::new(),
             dialer,
             config,
             slots,
@@ -109,6 +137,45 @@ impl Origin {
             .map(|(shared, _)| shared.max_streams.load(Relaxed))
     }
 
+    /// The proxy that is asked in the origin's place: for `http` it sees the request itself.
+    pub(super) fn asked_proxy(&self) -> Option<&Via> {
+        match &self.via {
+            Ok(Some(via)) if self.uri.scheme_str() == Some("http") => Some(via),
+            _ => None,
+        }
+    }
+
+    async fn dial(&self) -> Result<Connection, DialFailure> {
+        match &self.via {
+            Ok(via) => self.dialer.dial(&self.uri, via.as_ref()).await,
+            Err(refusal) => Err(DialFailure::Proxy(*refusal)),
+        }
+    }
+
+    /// A slot for one HTTP/1.1 connection. The wait may be long, on a thin link with many blocks to
+    /// fetch, but not while nothing comes from the origin at all: its connections are then held by
+    /// readers who don't read, since every other clock of a request has run out by that time.
+    async fn slot(&self) -> Result<OwnedSemaphorePermit, DialFailure> {
+        let since = Instant::now();
+        let acquired = Arc::clone(&self.slots).acquire_owned();
+        tokio::pin!(acquired);
+        loop {
+            let quiet_since = self.progress.last().max(since);
+            tokio::select! {
+                biased;
+                permit = &mut acquired => {
+                    // The semaphore is never closed.
+                    return permit.map_err(|_closed| DialFailure::Timeout(TimeoutPhase::Slot, SLOT_QUIET));
+                }
+                () = tokio::time::sleep_until(quiet_since + SLOT_QUIET) => {
+                    if self.progress.last() <= quiet_since {
+                        return Err(DialFailure::Timeout(TimeoutPhase::Slot, SLOT_QUIET));
+                    }
+                }
+            }
+        }
+    }
+
     /// A connection to send one request on; waits for a slot where all are taken.
     pub(super) async fn lease(self: &Arc<Self>, reuse: Reuse) -> Result<Lease, DialFailure> {
         loop {
@@ -116,7 +183,7 @@ impl Origin {
                 if let Some(lease) = self.lease_http1(reuse).await? {
                     return Ok(lease);
                 }
-            } else if let Some(lease) = self.lease_shared().await? {
+            } else if let Some(lease) = self.lease_shared(reuse).await? {
                 return Ok(lease);
             }
         }
@@ -124,15 +191,11 @@ impl Origin {
 
     /// `None` if the origin has come to speak HTTP/2.
     async fn lease_http1(self: &Arc<Self>, reuse: Reuse) -> Result<Option<Lease>, DialFailure> {
-        // The semaphore is never closed; a closed one would only send us to dial again.
-        let Ok(permit) = Arc::clone(&self.slots).acquire_owned().await else {
-            return Ok(None);
-        };
-        while reuse == Reuse::Allowed
-            && let Some(mut connection) = self.take_idle()
-        {
-            // Resolves at once: the last body was read to its end, or the socket has closed.
-            if connection.sender.ready().await.is_ok() {
+        let permit = self.slot().await?;
+        while let Some(mut connection) = self.take_idle(reuse) {
+            // Resolves at once, as a rule: the last body was read to its end, or the socket has closed.
+            let ready = tokio::time::timeout(READY_LIMIT, connection.sender.ready()).await;
+            if matches!(ready, Ok(Ok(()))) {
                 let origin = Arc::clone(self);
                 return Ok(Some(Lease::Http1 {
                     connection,
@@ -141,7 +204,7 @@ impl Origin {
                 }));
             }
         }
-        match self.dialer.dial(&self.uri).await? {
+        match self.dial().await? {
             Connection::Http1(connection) => {
                 let origin = Arc::clone(self);
                 Ok(Some(Lease::Http1 {
@@ -158,17 +221,17 @@ impl Origin {
     }
 
     /// `None` if the origin turned out to speak HTTP/1.1.
-    async fn lease_shared(self: &Arc<Self>) -> Result<Option<Lease>, DialFailure> {
+    async fn lease_shared(self: &Arc<Self>, reuse: Reuse) -> Result<Option<Lease>, DialFailure> {
         let lease = |connection| Lease::Http2 {
             connection,
             origin: Arc::clone(self),
         };
         let failures_before = self.state().failures;
-        if let Some(connection) = self.take_shared() {
+        if let Some(connection) = self.take_shared(reuse) {
             return Ok(Some(lease(connection)));
         }
         let _gate = self.gate.lock().await;
-        if let Some(connection) = self.take_shared() {
+        if let Some(connection) = self.take_shared(reuse) {
             return Ok(Some(lease(connection)));
         }
         {
@@ -184,7 +247,7 @@ impl Origin {
                 return Err(failure.clone());
             }
         }
-        match self.dialer.dial(&self.uri).await {
+        match self.dial().await {
             Ok(Connection::Http2(connection)) => Ok(Some(lease(self.share(connection)))),
             Ok(Connection::Http1(connection)) => {
                 let mut state = self.state();
@@ -209,13 +272,13 @@ impl Origin {
         connection
     }
 
-    fn take_shared(&self) -> Option<Arc<Http2>> {
+    fn take_shared(&self, reuse: Reuse) -> Option<Arc<Http2>> {
         let mut state = self.state();
         let (connection, last_used) = state.shared.as_mut()?;
         // Two owners: a request is in flight, so the connection is not idle.
         let idle = Arc::strong_count(connection) == 1;
         let too_old = idle && last_used.elapsed() > self.config.pool_idle;
-        if connection.sender.is_closed() || too_old {
+        if connection.sender.is_closed() || too_old || !reuse.admits(connection.made_at) {
             state.shared = None;
             return None;
         }
@@ -223,14 +286,19 @@ impl Origin {
         Some(Arc::clone(connection))
     }
 
-    /// The connection used last: it is the least likely to have been closed.
-    fn take_idle(&self) -> Option<Http1> {
+    /// The connection used last that will do: it is the least likely to have been closed.
+    fn take_idle(&self, reuse: Reuse) -> Option<Http1> {
         let mut state = self.state();
         let limit = self.config.pool_idle;
         state.idle.retain(|(connection, since)| {
-            since.elapsed() <= limit && !connection.sender.is_closed()
+            let keep = connection.keep.map_or(limit, |keep| keep.min(limit));
+            since.elapsed() <= keep && !connection.sender.is_closed()
         });
-        state.idle.pop().map(|(connection, _)| connection)
+        let found = state
+            .idle
+            .iter()
+            .rposition(|(connection, _)| reuse.admits(connection.made_at))?;
+        Some(state.idle.remove(found).0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -247,13 +315,43 @@ impl Lease {
         }
     }
 
-    /// Records that the head of a reply has come.
-    pub(super) fn replied(&mut self) {
+    /// What to ask for after this connection has failed: on HTTP/1.1 a new one, for the other idle
+    /// ones may be as old; on HTTP/2 one that was made later, which all who failed with it share.
+    pub(super) fn newer(&self) -> Reuse {
         match self {
-            Lease::Http1 { connection, .. } => connection.used = true,
+            Lease::Http1 { .. } => Reuse::Since(Instant::now()),
+            Lease::Http2 { connection, .. } => {
+                Reuse::Since(connection.made_at + Duration::from_nanos(1))
+            }
+        }
+    }
+
+    /// Records that the head of a reply has come.
+    pub(super) fn replied(&mut self, fields: &HeaderMap) {
+        match self {
+            Lease::Http1 { connection, .. } => {
+                connection.used = true;
+                connection.keep = keep_alive::parse(fields);
+            }
             Lease::Http2 { connection, .. } => connection.used.store(true, Relaxed),
         }
+        self.touch();
+    }
+
+    /// Records that something has come.
+    pub(super) fn touch(&self) {
         self.progress().touch();
+        self.origin().progress.touch();
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        match self {
+            Lease::Http1 { origin, .. } | Lease::Http2 { origin, .. } => origin,
+        }
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Lease::Http2 { .. })
     }
 
     /// Begins to send; the reply's head is awaited by the caller, who watches the progress.
@@ -291,7 +389,14 @@ impl Lease {
                 origin,
                 permit,
             } => {
-                origin.state().idle.push((connection, Instant::now()));
+                {
+                    let mut state = origin.state();
+                    // Readers who wanted fresh ones can leave more than there are slots.
+                    if state.idle.len() >= origin.config.connections {
+                        state.idle.remove(0);
+                    }
+                    state.idle.push((connection, Instant::now()));
+                }
                 // Only now may the next caller look: it shall find the connection.
                 drop(permit);
             }

@@ -8,11 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::exchange::{Body, Target};
-use super::origin::Origin;
+use super::HttpConfig;
+use super::body::Body;
+use super::exchange::Target;
+use super::origin::{Origin, Reuse};
+use super::pace::Pace;
 use super::response::{Ask, Extent};
-use crate::error::{Cause, TimeoutPhase};
+use crate::error::{Cause, GaveUp, TimeoutPhase};
 use crate::retry::Retries;
+use crate::source::Connection;
 use crate::{ByteRange, Error, Patience, ReadOptions};
 
 /// What a transfer does with the bytes it has handed out when a connection breaks.
@@ -23,6 +27,30 @@ pub(super) enum Continuation {
     /// The caller still holds them: go on only where a strong tag proves that the next reply is of
     /// the same object, else begin anew.
     IfTagged,
+}
+
+/// What all reads of one call have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) deadline: Option<Instant>,
+    pub(super) reuse: Reuse,
+}
+
+impl Terms {
+    /// Those of a call that begins now.
+    pub(super) fn of(config: &HttpConfig, options: &ReadOptions) -> Self {
+        let now = Instant::now();
+        Self {
+            deadline: match options.patience {
+                Patience::Batch => Some(now + config.batch_timeout),
+                Patience::Stream => None,
+            },
+            reuse: match options.connection {
+                Connection::Any => Reuse::Allowed,
+                Connection::Fresh => Reuse::Since(now),
+            },
+        }
+    }
 }
 
 /// Bytes at an offset of the object.
@@ -45,7 +73,8 @@ pub(super) struct Transfer<'a> {
     farthest: u64,
     body: Option<Body>,
     retries: Retries,
-    deadline: Option<Instant>,
+    pace: Pace,
+    terms: Terms,
     done: bool,
 }
 
@@ -55,12 +84,9 @@ impl<'a> Transfer<'a> {
         ask: Ask,
         continuation: Continuation,
         options: &'a ReadOptions,
+        terms: Terms,
     ) -> Result<Self, Error> {
         let config = target.client.config();
-        let deadline = match options.patience {
-            Patience::Batch => Some(Instant::now() + config.batch_timeout),
-            Patience::Stream => None,
-        };
         Ok(Self {
             target,
             origin: target.origin()?,
@@ -72,7 +98,8 @@ impl<'a> Transfer<'a> {
             farthest: ask.range.start,
             body: None,
             retries: Retries::new(config.retry),
-            deadline,
+            pace: Pace::new(config),
+            terms,
             done: ask.range.is_empty(),
         })
     }
@@ -80,7 +107,7 @@ impl<'a> Transfer<'a> {
     /// The next piece, or `None` when the whole range has been handed out.
     pub(super) async fn piece(&mut self) -> Result<Option<Piece>, Error> {
         let limit = self.target.client.config().batch_timeout;
-        match self.deadline {
+        match self.terms.deadline {
             None => self.piece_or_retry().await,
             Some(deadline) => {
                 let piece = tokio::time::timeout_at(deadline, self.piece_or_retry()).await;
@@ -104,13 +131,28 @@ impl<'a> Transfer<'a> {
                 }
                 Err(error) => error,
             };
+            if let Error::Timeout { phase, limit, .. } = &error
+                && matches!(phase, TimeoutPhase::FirstByte | TimeoutPhase::Stall)
+            {
+                self.pace.add(0, *limit);
+            }
+            if let Some(attempts) = self.pace.given_up() {
+                return Err(Error::GaveUp {
+                    object: self.target.name.clone(),
+                    attempts,
+                    reason: GaveUp::Pace,
+                    last: Box::new(error),
+                });
+            }
             self.body = None;
+            // What broke or stalled here may do so again; the object's own URL may know better.
+            self.target.forget_place();
             if self.continuation == Continuation::IfTagged && !self.is_tagged() {
                 self.next = self.range.start;
             }
             let name = &self.target.name;
             self.retries
-                .wait_after(error, name, &self.origin.budget, self.deadline)
+                .wait_after(error, name, &self.origin.budget, self.terms.deadline)
                 .await?;
             self.options.meter.add_retry();
         }
@@ -159,7 +201,8 @@ impl<'a> Transfer<'a> {
             range: rest,
             extent: self.extent,
         };
-        let reply = self.target.exchange(ask, &self.options.meter).await?;
+        let reply = self.target.exchange(ask, self.options, self.terms.reuse);
+        let reply = reply.await?;
         if self.extent == Extent::UpTo {
             // The first reply has told how long the object is.
             self.range = reply.range;
@@ -168,10 +211,18 @@ impl<'a> Transfer<'a> {
         Ok(reply.body)
     }
 
-    async fn next_of(&self, body: &mut Body) -> Result<Option<Bytes>, Error> {
+    async fn next_of(&mut self, body: &mut Body) -> Result<Option<Bytes>, Error> {
         let limit = self.target.client.config().stall_timeout;
+        let asked_at = Instant::now();
         match tokio::time::timeout(limit, body.next()).await {
-            Ok(Ok(piece)) => Ok(piece),
+            Ok(Ok(piece)) => {
+                let len_bytes = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                if self.pace.add(len_bytes, asked_at.elapsed()) && piece.is_some() {
+                    // The piece is lost with its connection: it is small, or this were not so slow.
+                    return Err(self.timeout(TimeoutPhase::Pace, self.pace.window()));
+                }
+                Ok(piece)
+            }
             Ok(Err(error)) => Err(self.interrupted(Some(Box::new(error)))),
             Err(_elapsed) => {
                 body.condemn_if_silent(limit);

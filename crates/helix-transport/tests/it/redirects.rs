@@ -61,14 +61,25 @@ async fn a_relative_location_is_resolved() {
 }
 
 #[tokio::test]
-async fn a_loop_ends() {
+async fn a_loop_ends_where_it_closes() {
     let server = FaultServer::start(PATH, object(), Script::always(Fault::Redirect(PATH.into())))
         .await
         .unwrap();
     let backend = HttpBackend::new(&server.url(PATH), quick()).unwrap();
     let error = backend.read(range(0, 10), &batch()).await.unwrap_err();
-    assert!(matches!(&error, Error::Redirect { reason, .. } if reason == "too many in a row"));
+    let looped = format!("loop back to {}", server.url(PATH));
+    assert!(matches!(&error, Error::Redirect { reason, .. } if *reason == looped), "{error}");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(server.log().len(), 1);
+
+    // A chain that never comes back is cut after five.
+    let hop = |n: u64| Fault::Redirect(format!("/hop?{n}"));
+    let server = FaultServer::start(PATH, object(), Script::list((0..9).map(hop).collect::<Vec<_>>()))
+        .await
+        .unwrap();
+    let backend = HttpBackend::new(&server.url(PATH), quick()).unwrap();
+    let error = backend.read(range(0, 10), &batch()).await.unwrap_err();
+    assert!(matches!(&error, Error::Redirect { reason, .. } if reason == "more than 5 in a row"));
     assert_eq!(server.log().len(), 6);
 }
 

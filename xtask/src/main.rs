@@ -40,8 +40,10 @@ struct Arguments {
 enum Task {
     /// The main job on a real model: pack, serve behind a thin link, answer from a cold node.
     Demo(demo::Arguments),
-    /// Every check and every test: format, lints, documentation, tidy, unit and integration tests.
-    Test,
+    /// Every check and every test: format, lints, documentation, tidy, unit and integration tests, real servers.
+    Test(test::Arguments),
+    /// Cold stations against real servers on loopback; the table of docs/servers.md.
+    Servers(servers::Arguments),
     /// Acceptance: cold columnar runs against dense runs, bytes against the origin's own log.
     E2e(e2e::Arguments),
     /// Measures what the workloads move and writes docs/COLUMNAR_BANDWIDTH_REPORT.md.
@@ -59,7 +61,8 @@ enum Task {
 fn main() -> Result<()> {
     match Arguments::parse().task {
         Task::Demo(arguments) => demo::run(&arguments),
-        Task::Test => test::run(),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Servers(arguments) => servers::run(&arguments),
         Task::E2e(arguments) => e2e::run(&arguments),
         Task::BandwidthReport(arguments) => bandwidth_report::run(&arguments),
         Task::Tidy => tidy::run(),

@@ -51,6 +51,7 @@ pub(crate) fn fetch_all() -> Result<()> {
 }
 
 /// A knot and its row file, as `fat-origin pack` wrote them into one folder.
+#[derive(Clone)]
 pub(crate) struct PackedModel {
     /// The folder that an origin serves.
     pub(crate) dir: PathBuf,

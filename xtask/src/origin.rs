@@ -31,7 +31,11 @@ pub(crate) struct Origin {
 impl Origin {
     /// Serves `dir`; the log lies beside the folder, so it is never served itself.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
-        let log = repository::beside(dir, ".access.jsonl");
+        Self::start_logging(dir, repository::beside(dir, ".access.jsonl"))
+    }
+
+    /// Serves `dir`, logging to a file elsewhere.
+    pub(crate) fn start_logging(dir: &Path, log: PathBuf) -> Result<Self> {
         if log.exists() {
             std::fs::remove_file(&log)?;
         }

@@ -43,6 +43,15 @@ pub(crate) struct BytesByKind {
 impl BytesByKind {
     /// Requests that were sent again, of every kind.
     pub(crate) fn retries(&self) -> u64 {
+        self.all().iter().map(|meter| meter.retries).sum()
+    }
+
+    /// Body bytes between the parts of replies to several ranges, of every kind.
+    pub(crate) fn framing(&self) -> u64 {
+        self.all().iter().map(|meter| meter.framing).sum()
+    }
+
+    fn all(&self) -> [&Metered; 5] {
         [
             &self.rows,
             &self.paths,
@@ -50,9 +59,6 @@ impl BytesByKind {
             &self.blocks,
             &self.probe,
         ]
-        .iter()
-        .map(|meter| meter.retries)
-        .sum()
     }
 }
 
@@ -60,6 +66,9 @@ impl BytesByKind {
 #[derive(Deserialize)]
 pub(crate) struct Metered {
     pub(crate) received: u64,
+    /// Absent in summaries of stations that ask for one range a request.
+    #[serde(default)]
+    framing: u64,
     pub(crate) useful: u64,
     pub(crate) requests: u64,
     pub(crate) round_trips: u64,

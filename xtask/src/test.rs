@@ -4,10 +4,20 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::servers::{self, Missing, install};
 use crate::{bandwidth_report, repository, tidy, tokenizer_ids};
 
+/// Flags of the task.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Installs the servers of the tests first, as root: Debian's packages, and s3s-fs by cargo. CI=true does so too.
+    #[arg(long)]
+    install: bool,
+}
+
 /// Runs every check and every test; the first one that fails ends the run.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
     step("format", || {
         repository::run(repository::cargo().args(["fmt", "--all", "--check"]))
     })?;
@@ -36,6 +46,18 @@ pub(crate) fn run() -> Result<()> {
         "token ids against reference tokenizers",
         tokenizer_ids::check,
     )?;
+    step("real servers", || {
+        if arguments.install || in_ci {
+            install::install()?;
+        }
+        // A newcomer's machine is not filled with servers unasked; somebody who asked, or CI, wants them all.
+        let missing = if arguments.install || in_ci {
+            Missing::Failure
+        } else {
+            Missing::Skipped
+        };
+        servers::test(missing)
+    })?;
     step("bandwidth report", bandwidth_report::check)?;
     step(
         "bandwidth report, recomputed by a tokenizer package",

@@ -202,3 +202,6 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(before)?;
     rest.split_once(after).map(|(found, _)| found)
 }
+
+#[cfg(test)]
+mod tests;

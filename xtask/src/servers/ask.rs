@@ -37,16 +37,23 @@ impl Answer {
 pub(super) fn get(url: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     let rest = url.strip_prefix("http://").context("not an http:// URL")?;
     let (host, path) = rest.split_once('/').context("a URL without a path")?;
-    let mut stream = TcpStream::connect(host).with_context(|| format!("no connection to {host}"))?;
+    let mut stream =
+        TcpStream::connect(host).with_context(|| format!("no connection to {host}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let lines: String = headers
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
-    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{lines}\r\n")?;
+    write!(
+        stream,
+        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{lines}\r\n"
+    )?;
     let mut reply = Vec::new();
     stream.take(MOST_BYTES + 1).read_to_end(&mut reply)?;
-    ensure!(reply.len() as u64 <= MOST_BYTES, "a reply of more than {MOST_BYTES} bytes");
+    ensure!(
+        reply.len() as u64 <= MOST_BYTES,
+        "a reply of more than {MOST_BYTES} bytes"
+    );
     parsed(&reply).context("the reply is not HTTP/1")
 }
 

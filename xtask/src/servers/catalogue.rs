@@ -32,6 +32,8 @@ pub(super) struct ServerUnderTest {
     /// Name on the page.
     pub(super) title: &'static str,
     pub(super) role: Role,
+    /// Whether it reads a whole object for each request, which only small ones bear.
+    pub(super) reads_whole_objects: bool,
     /// The program it needs; `None` for the project's own.
     pub(super) program: Option<&'static str>,
     pub(super) start: fn(Place<'_>) -> Result<Running>,
@@ -55,6 +57,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "fat-origin",
         title: "fat-origin serve",
         role: Role::Files,
+        reads_whole_objects: false,
         program: None,
         start: fat_origin::plain,
         recipe: None,
@@ -63,6 +66,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "nginx",
         title: "nginx",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("nginx"),
         start: nginx::plain,
         recipe: Some(Recipe {
@@ -76,6 +80,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "nginx-gzip",
         title: "nginx, gzip on",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("nginx"),
         start: nginx::gzip,
         recipe: None,
@@ -84,6 +89,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "nginx-slice",
         title: "nginx, slice + proxy_cache",
         role: Role::Cache,
+        reads_whole_objects: false,
         program: Some("nginx"),
         start: nginx::slice,
         recipe: Some(Recipe {
@@ -97,6 +103,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "nginx-cache",
         title: "nginx, proxy_cache",
         role: Role::Cache,
+        reads_whole_objects: false,
         program: Some("nginx"),
         start: nginx::cache,
         recipe: Some(Recipe {
@@ -110,6 +117,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "apache",
         title: "Apache",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("apache2"),
         start: apache::plain,
         recipe: Some(Recipe {
@@ -122,6 +130,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "apache-deflate",
         title: "Apache, deflate on",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("apache2"),
         start: apache::deflate,
         recipe: None,
@@ -130,6 +139,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "lighttpd",
         title: "lighttpd",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("lighttpd"),
         start: lighttpd::plain,
         recipe: Some(Recipe {
@@ -142,6 +152,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "caddy",
         title: "Caddy",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("caddy"),
         start: caddy::plain,
         recipe: Some(Recipe {
@@ -154,6 +165,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "caddy-tls",
         title: "Caddy, TLS",
         role: Role::Files,
+        reads_whole_objects: false,
         program: Some("caddy"),
         start: caddy::tls,
         recipe: Some(Recipe {
@@ -168,6 +180,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "varnish",
         title: "Varnish",
         role: Role::Cache,
+        reads_whole_objects: false,
         program: Some("varnishd"),
         start: varnish::cache,
         recipe: Some(Recipe {
@@ -181,6 +194,8 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "s3s-fs",
         title: "s3s-fs (S3, presigned)",
         role: Role::Files,
+        // The tag is the MD5 of the object, taken anew for each reply.
+        reads_whole_objects: true,
         program: Some("s3s-fs"),
         start: s3s::bucket,
         recipe: None,
@@ -189,6 +204,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         key: "python",
         title: "python3 -m http.server",
         role: Role::Refused,
+        reads_whole_objects: false,
         program: Some("python3"),
         start: python::plain,
         recipe: None,

@@ -4,10 +4,9 @@ use anyhow::Result;
 
 use super::access_log::{AccessLog, Form};
 use super::running::{Engine, Place, Running};
-use crate::origin::Origin;
 
 pub(super) fn plain(place: Place<'_>) -> Result<Running> {
-    let origin = Origin::start(place.site)?;
+    let origin = place.origin()?;
     Ok(Running {
         base_url: format!("http://{}", origin.address()),
         access_log: AccessLog {

@@ -71,9 +71,14 @@ fn is_wanted_version(program: &Path) -> bool {
 ///
 /// # Errors
 /// If a package cannot be installed; the text carries what the package manager said.
-pub(crate) fn install(missing_packages: &[&str]) -> Result<()> {
-    if !missing_packages.is_empty() {
-        debian(missing_packages)?;
+pub(crate) fn install() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(_, program)| on_path(program).is_none())
+        .map(|(package, _)| *package)
+        .collect();
+    if !missing.is_empty() {
+        debian(&missing)?;
     }
     if s3s_fs().is_none() {
         let mut cargo = repository::cargo();
@@ -101,15 +106,6 @@ fn debian(packages: &[&str]) -> Result<()> {
             .args(packages),
     )
     .with_context(|| format!("could not install {}; it needs root", packages.join(" ")))
-}
-
-/// Which of the packages are not installed, by the program each brings.
-pub(crate) fn missing_packages() -> Vec<&'static str> {
-    PACKAGES
-        .iter()
-        .filter(|(_, program)| on_path(program).is_none())
-        .map(|(package, _)| *package)
-        .collect()
 }
 
 /// While it lives, Debian's maintainer scripts start nothing (invoke-rc.d(8), policy-rc.d: 101 is "forbidden").

@@ -26,11 +26,11 @@ pub(super) fn gzip(place: Place<'_>) -> Result<Running> {
 }
 
 pub(super) fn cache(place: Place<'_>) -> Result<Running> {
-    start("nginx", place, CACHE, Some(Origin::start(place.site)?))
+    start("nginx", place, CACHE, Some(place.origin()?))
 }
 
 pub(super) fn slice(place: Place<'_>) -> Result<Running> {
-    start("nginx", place, SLICE, Some(Origin::start(place.site)?))
+    start("nginx", place, SLICE, Some(place.origin()?))
 }
 
 fn start(

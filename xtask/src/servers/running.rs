@@ -20,6 +20,16 @@ pub(crate) struct Place<'a> {
     pub(crate) dir: &'a Path,
 }
 
+impl Place<'_> {
+    /// `fat-origin serve` for the site, logging into this place.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(super) fn origin(self) -> Result<Origin> {
+        Origin::start_logging(self.site, self.dir.join("origin.access.jsonl"))
+    }
+}
+
 /// The process behind a running server.
 pub(super) enum Engine {
     /// A server of files, or a cache.
@@ -94,11 +104,6 @@ impl Running {
     /// Certificate of the authority behind an https URL.
     pub(crate) fn root_certificate(&self) -> Option<&Path> {
         self.root_certificate.as_deref()
-    }
-
-    /// Where the server logs, for the text of a failure.
-    pub(crate) fn log(&self) -> &Path {
-        &self.access_log.path
     }
 
     /// Ends the server, then the origin behind it, and reads what both logged.

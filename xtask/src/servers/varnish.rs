@@ -8,7 +8,6 @@ use super::install;
 use super::process::Process;
 use super::running::{Place, Running};
 use super::template;
-use crate::origin::Origin;
 
 pub(super) const VCL: &str = include_str!("templates/varnish.vcl");
 
@@ -21,7 +20,7 @@ const STORAGE: &str = "file,cache.bin,1g";
 pub(super) fn cache(place: Place<'_>) -> Result<Running> {
     let program = install::on_path("varnishd").context("varnish is not installed")?;
     let print = install::on_path("varnishncsa").context("varnish came without varnishncsa")?;
-    let origin = Origin::start(place.site)?;
+    let origin = place.origin()?;
     let configuration = place.dir.join("site.vcl");
     let (host, port) = (
         origin.address().ip().to_string(),

@@ -1,0 +1,387 @@
+//! One server measured: probes, two cold batches of rows, a whole station; our counters against the server's own log.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::access_log::Reply;
+use super::behaviour::{self, Behaviour};
+use super::catalogue::{Role, ServerUnderTest};
+use super::material::{self, Material, Site};
+use super::reader::{Batch, Outcome, Reader, Source, Wanted, confine};
+use super::running::{Logged, Place, Running};
+use super::{replaced, signed};
+use crate::station::{self, Finished, Launch};
+use crate::workload::{WORKLOADS, Workload};
+
+/// Tokens that a station generates on each server.
+const DECODED_TOKENS: usize = 4;
+/// A request that was sent again changes the counts: a machine that is too busy gets another chance.
+const ATTEMPTS: usize = 3;
+
+/// What one server did.
+pub(super) struct Measured {
+    pub(super) title: &'static str,
+    /// `None` behind TLS, where the cleartext server was asked already.
+    pub(super) behaviour: Option<Behaviour>,
+    /// `None` where no row can be had.
+    pub(super) rows: Option<RowsRead>,
+    /// What became of a batch whose object was replaced after the batch before it.
+    pub(super) replaced: String,
+}
+
+/// Rows that came from a server.
+pub(super) struct RowsRead {
+    /// How they were asked for.
+    pub(super) path: String,
+    /// Rows that were compared with the row file; all were right.
+    pub(super) right: usize,
+    pub(super) natural: Cost,
+    pub(super) scattered: Cost,
+}
+
+/// A batch by the server's log, in bodies that carry rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cost {
+    pub(super) requests: usize,
+    pub(super) waves: u64,
+    pub(super) amplification: f64,
+}
+
+/// A dense run.
+struct Reference {
+    tokens: Vec<u32>,
+    logits: Vec<u8>,
+}
+
+/// Dense runs of both sites' models.
+pub(super) struct References {
+    full: Reference,
+    small: Reference,
+}
+
+/// What every server's station must say.
+///
+/// # Errors
+/// If a dense run fails.
+pub(super) fn references(material: &Material) -> Result<References> {
+    Ok(References {
+        full: reference(material, &material.full)?,
+        small: reference(material, &material.small)?,
+    })
+}
+
+/// Runs a station on the knot alone.
+///
+/// # Errors
+/// If it fails.
+fn reference(material: &Material, site: &Site) -> Result<Reference> {
+    let knot = site.station.knot();
+    let launch = Launch {
+        rows_url: None,
+        knot: Some(knot.to_str().context("a path that is not UTF-8")?),
+        prompt: &prompt()?.prompt()?,
+        max_tokens: DECODED_TOKENS,
+        continuation: None,
+        scratch: material.base.join("dense"),
+    };
+    let finished = station::run(&launch)?;
+    Ok(Reference {
+        logits: logits(&finished)?,
+        tokens: finished.tokens,
+    })
+}
+
+fn prompt() -> Result<Workload> {
+    let found = WORKLOADS
+        .iter()
+        .find(|workload| workload.name == "qa_short");
+    found.copied().context("no workload qa_short")
+}
+
+fn logits(finished: &Finished) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(&finished.logits)?;
+    ensure!(!bytes.is_empty(), "the station wrote no logits");
+    Ok(bytes)
+}
+
+/// Starts a server and does everything with it; a failure names the server and its folder of logs.
+///
+/// # Errors
+/// The first thing that was not as it must be.
+pub(super) fn measure(
+    server: &ServerUnderTest,
+    material: &Material,
+    references: &References,
+) -> Result<Measured> {
+    let dir = material.base.join(server.key);
+    let mut attempt = 1;
+    loop {
+        let done = whole(server, material, references, &dir)
+            .with_context(|| format!("{} (its logs are in {})", server.title, dir.display()))?;
+        match done {
+            Attempt::Clean(measured) => return Ok(*measured),
+            Attempt::Repeated(_) if attempt < ATTEMPTS => attempt += 1,
+            Attempt::Repeated(retries) => {
+                anyhow::bail!(
+                    "{} (its logs are in {}): {retries} requests had to be sent again, {ATTEMPTS} times in a row",
+                    server.title,
+                    dir.display()
+                );
+            }
+        }
+    }
+}
+
+enum Attempt {
+    Clean(Box<Measured>),
+    /// Rows were right, but so many requests were repeated.
+    Repeated(u64),
+}
+
+fn whole(
+    server: &ServerUnderTest,
+    material: &Material,
+    references: &References,
+    dir: &Path,
+) -> Result<Attempt> {
+    let running = started(server, material, dir)?;
+    let (site, reference) = if server.reads_whole_objects {
+        (&material.small, &references.small)
+    } else {
+        (&material.full, &references.full)
+    };
+    let replaced = replaced::try_all(&running, server, (material, site), dir)?;
+    if server.role == Role::Refused {
+        refused(&running, site, dir)?;
+        let behaviour = Some(behaviour::of(&running.url(material::PROBE)?)?);
+        running.stop()?;
+        return Ok(Attempt::Clean(Box::new(Measured {
+            title: server.title,
+            behaviour,
+            rows: None,
+            replaced,
+        })));
+    }
+    let natural = cold_batch(&running, site, dir, material::NATURAL)?;
+    let scattered = cold_batch(&running, site, dir, material::SCATTERED)?;
+    let finished = whole_station(&running, dir)?;
+    ensure!(
+        finished.tokens == reference.tokens && logits(&finished)? == reference.logits,
+        "a station that reads from it says something else than a dense one"
+    );
+    if let Some(s3) = running.s3() {
+        signed::try_all(s3, site, dir)?;
+    }
+    let is_cleartext = running.root_certificate().is_none();
+    let behaviour = if is_cleartext {
+        Some(behaviour::of(&running.url(material::PROBE)?)?)
+    } else {
+        untrusted(&running, site, dir)?;
+        None
+    };
+    let logged = running.stop()?;
+    let retries = natural.retries + scattered.retries + finished.summary.bytes.retries();
+    if retries > 0 {
+        return Ok(Attempt::Repeated(retries));
+    }
+    let rows = RowsRead {
+        path: path_taken(&logged),
+        right: natural.ids.len() + scattered.ids.len(),
+        natural: cost(&natural, &logged, material::NATURAL)?,
+        scattered: cost(&scattered, &logged, material::SCATTERED)?,
+    };
+    station_counts(&finished, &logged)?;
+    Ok(Attempt::Clean(Box::new(Measured {
+        title: server.title,
+        behaviour,
+        rows: Some(rows),
+        replaced,
+    })))
+}
+
+/// A server in an empty folder of its own.
+pub(super) fn started(
+    server: &ServerUnderTest,
+    material: &Material,
+    dir: &Path,
+) -> Result<Running> {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    std::fs::create_dir_all(dir)?;
+    let site = if server.reads_whole_objects {
+        &material.small
+    } else {
+        &material.full
+    };
+    (server.start)(Place {
+        site: &site.dir,
+        dir,
+    })
+}
+
+/// Natural rows are read with verification, scattered ones without: both must be right.
+fn cold_batch(running: &Running, site: &Site, dir: &Path, name: &str) -> Result<Batch> {
+    let (wanted, verify) = if name == material::NATURAL {
+        (Wanted::Text(Material::text()), "require")
+    } else {
+        (Wanted::Ids(Material::scattered(0)), "off")
+    };
+    let scratch = dir.join(format!("{name}.reader"));
+    let source = Source {
+        url: &running.url(name)?,
+        knot: &site.table.knot(),
+        verify,
+        root_certificate: running.root_certificate(),
+    };
+    let out = dir.join(format!("{name}.read"));
+    let batch = Reader::start(source, &scratch)?
+        .read(&wanted, &out)
+        .with_context(|| format!("reading {name}"))?;
+    material::compare(&out, &batch.ids, batch.row_bytes, &site.table.rows())
+        .with_context(|| format!("reading {name}"))?;
+    std::fs::remove_file(&out)?;
+    Ok(batch)
+}
+
+fn whole_station(running: &Running, dir: &Path) -> Result<Finished> {
+    let launch = Launch {
+        rows_url: Some(&running.url(material::STATION_ROWS)?),
+        knot: Some(&running.url(material::STATION_KNOT)?),
+        prompt: &prompt()?.prompt()?,
+        max_tokens: DECODED_TOKENS,
+        continuation: None,
+        scratch: dir.join("station"),
+    };
+    let finished = station::run_with(&launch, |command| {
+        confine(command, running.root_certificate())
+    })
+    .context("a station on its knot and rows")?;
+    ensure!(
+        finished.summary.embedding.source == "columnar" && finished.summary.integrity_failures == 0,
+        "the station took its rows from elsewhere, or met wrong bytes"
+    );
+    Ok(finished)
+}
+
+/// A server that knows no ranges must be refused by a text that says so, after a request or two, not after its file.
+fn refused(running: &Running, site: &Site, dir: &Path) -> Result<()> {
+    let source = Source {
+        url: &running.url(material::NATURAL)?,
+        knot: &site.table.knot(),
+        verify: "auto",
+        root_certificate: None,
+    };
+    let mut reader = Reader::start(source, &dir.join("reader"))?;
+    reader.ask(&Wanted::Ids(vec![1, 2, 3]), &dir.join("read"))?;
+    let Outcome::Refused(refusal) = reader.answer()? else {
+        anyhow::bail!("rows came from a server that knows no ranges");
+    };
+    ensure!(
+        refusal.code == EXIT_UNREACHABLE && refusal.text.contains("range"),
+        "a server without ranges was refused with exit code {} and: {}",
+        refusal.code,
+        refusal.text
+    );
+    Ok(())
+}
+
+/// The station's exit codes, as its help lists them.
+pub(super) const EXIT_UNREACHABLE: i32 = 65;
+pub(super) const EXIT_INTEGRITY: i32 = 66;
+pub(super) const EXIT_AUTHORISATION: i32 = 67;
+
+/// A certificate of an authority that nobody trusts must end the run, by name.
+fn untrusted(running: &Running, site: &Site, dir: &Path) -> Result<()> {
+    let source = Source {
+        url: &running.url(material::NATURAL)?,
+        knot: &site.table.knot(),
+        verify: "auto",
+        root_certificate: None,
+    };
+    let mut reader = Reader::start(source, &dir.join("untrusting"))?;
+    reader.ask(&Wanted::Ids(vec![1]), &dir.join("read"))?;
+    let Outcome::Refused(refusal) = reader.answer()? else {
+        anyhow::bail!("rows came over TLS from a server whose authority nobody trusts");
+    };
+    ensure!(
+        refusal.text.contains("certificate"),
+        "an untrusted certificate was refused with: {}",
+        refusal.text
+    );
+    Ok(())
+}
+
+/// Replies to requests for an object; s3s-fs logs its bucket before the name.
+fn replies_of<'a>(logged: &'a Logged, name: &str) -> impl Iterator<Item = &'a Reply> {
+    let suffix = format!("/{name}");
+    logged
+        .replies
+        .iter()
+        .filter(move |reply| reply.path.ends_with(&suffix))
+}
+
+/// What a batch cost by the server's log, which must agree with our counters: every request, and every byte of the
+/// bodies that carried rows.
+fn cost(batch: &Batch, logged: &Logged, name: &str) -> Result<Cost> {
+    let requests = replies_of(logged, name).count();
+    let carried: u64 = replies_of(logged, name)
+        .filter(|reply| reply.status == 206)
+        .filter_map(|reply| reply.body_bytes)
+        .sum();
+    ensure!(
+        requests as u64 == batch.requests && carried == batch.received_bytes + batch.framing_bytes,
+        "{name}: it logged {requests} requests and {carried} bytes of rows, we counted {} and {} + {}",
+        batch.requests,
+        batch.received_bytes,
+        batch.framing_bytes
+    );
+    Ok(Cost {
+        requests,
+        waves: batch.waves,
+        amplification: carried as f64 / batch.useful_bytes as f64,
+    })
+}
+
+/// The station's sum against the bytes that the server sent for it.
+fn station_counts(finished: &Finished, logged: &Logged) -> Result<()> {
+    let sent = |name| -> u64 {
+        replies_of(logged, name)
+            .filter(|reply| reply.status == 206)
+            .filter_map(|reply| reply.body_bytes)
+            .sum()
+    };
+    let sent = sent(material::STATION_ROWS) + sent(material::STATION_KNOT);
+    let counted = finished.summary.total_received_bytes + finished.summary.bytes.framing();
+    ensure!(
+        sent == counted,
+        "it logged {sent} bytes for a station that counted {counted}"
+    );
+    Ok(())
+}
+
+/// How rows were asked for, as the server saw it.
+fn path_taken(logged: &Logged) -> String {
+    let asked: Vec<&Reply> = [material::NATURAL, material::SCATTERED]
+        .into_iter()
+        .flat_map(|name| replies_of(logged, name))
+        .collect();
+    let protocol = asked.first().map_or("", |reply| reply.protocol.as_str());
+    let protocol = if protocol.starts_with("HTTP/2") {
+        "HTTP/2"
+    } else {
+        "HTTP/1.1"
+    };
+    let most = asked
+        .iter()
+        .filter(|reply| reply.status == 206)
+        .map(|reply| reply.range.split(',').count())
+        .max()
+        .unwrap_or(0);
+    if most > 1 {
+        format!("{protocol}, up to {most} ranges a request")
+    } else {
+        format!("{protocol}, single ranges")
+    }
+}

@@ -1,0 +1,230 @@
+//! docs/servers.md, written from what was measured. Nothing in it depends on the time or on a server's version.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use super::catalogue::SERVERS;
+use super::measure::Measured;
+use super::site_cache::SiteCache;
+use super::template;
+use crate::repository;
+
+const HEAD: &str = "\
+# Servers
+
+<!-- Written by `cargo xtask servers --write` from a run against each server. Edit xtask/src/servers/page.rs. -->
+
+A station reads from whatever answers byte ranges. Each server below is started on loopback by the tests, with the
+configuration shown here; a cold station and cold batches of rows read from it, every row is compared with the row file,
+and counts come from the server's own access log. `cargo xtask servers --check` does it again and fails where this page
+says something else; `cargo xtask test` includes it.
+
+## What they answer
+
+To requests for an object of 1 MiB, by hand. *Several ranges* are 2, 10 and 64 in one request, ten bytes each.
+
+| server | one range | last bytes | several ranges | wrong If-Match | beyond the end | gzip accepted |
+|---|---|---|---|---|---|---|
+";
+
+const ROWS_HEAD: &str = "
+## What a station does with them
+
+Two cold batches from a row file of 272 MB (151,936 rows of 1,792 bytes: the vocabulary of Qwen2.5-0.5B), each by a
+process that knows nothing of the server yet: the 109 rows of a natural prompt, verified against the row tree, and 109
+rows all over the table without verification. Then a whole station on the same server, knot and rows of
+SmolLM2-135M both remote: its tokens and logits are those of a dense run, bit for bit, on every server of the table.
+s3s-fs hashes the whole object for each reply and is given small ones: rows of 32 bytes of the same vocabulary, and a
+toy that answers with them. *Amplification* is bytes of bodies that carried rows, framing included, over bytes of rows; *waves* are rounds of
+requests in flight together. *Replaced*: the object is replaced between two batches by one of equal length, a longer and
+a shorter one; the second batch is refused because the object changed, or a cache still serves the old one, whole.
+
+| server | how rows are asked for | rows right | natural: requests, waves, amplification | scattered: requests, waves, amplification | replaced |
+|---|---|---|---|---|---|
+";
+
+const CACHE_HEAD: &str = "
+## A site cache in front of ten stations
+
+Ten cold stations ask the cache at once, two with each prompt, with 109 rows a prompt. No byte leaves the origin
+twice, by the origin's own log; the run fails if one does.
+
+| cache | rows that the ten used | distinct rows | the origin sent | in requests |
+|---|---|---|---|---|
+";
+
+const SIGNED: &str = "
+## Presigned URLs
+
+Against s3s-fs, which checks signatures (AWS signature version 4): a good URL reads rows; an expired one, one whose
+signature was changed, and one without a signature end the station with exit code 67. Nothing of a URL's query is written
+to stdout or stderr in any of these runs. A URL is presigned for GET of one object; the station asks no HEAD and signs
+nothing, so ranges stay free.
+
+## Recipes
+
+The configurations that were tested, filled for a folder `/srv/models` or an origin at 192.0.2.10.
+";
+
+/// The page's text.
+///
+/// # Errors
+/// If a recipe asks for a value that nobody gives.
+pub(super) fn text(measured: &[Measured], caches: &[SiteCache]) -> Result<String> {
+    let mut page = HEAD.to_owned();
+    for server in measured {
+        if let Some(it) = &server.behaviour {
+            writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {} | {} |",
+                server.title,
+                it.single,
+                it.suffix,
+                it.several,
+                it.wrong_if_match,
+                it.beyond_the_end,
+                it.gzip_offered
+            )?;
+        }
+    }
+    page.push_str(ROWS_HEAD);
+    for server in measured {
+        match &server.rows {
+            Some(rows) => writeln!(
+                page,
+                "| {} | {} | {} of {} | {}, {}, {:.3} | {}, {}, {:.3} | {} |",
+                server.title,
+                rows.path,
+                rows.right,
+                rows.right,
+                rows.natural.requests,
+                rows.natural.waves,
+                rows.natural.amplification,
+                rows.scattered.requests,
+                rows.scattered.waves,
+                rows.scattered.amplification,
+                server.replaced
+            )?,
+            None => writeln!(
+                page,
+                "| {} | refused: it ignores ranges (exit code 65) | - | - | - | {} |",
+                server.title, server.replaced
+            )?,
+        }
+    }
+    page.push_str(CACHE_HEAD);
+    for cache in caches {
+        writeln!(
+            page,
+            "| {} | {} | {} | {} | {} |",
+            cache.title,
+            grouped(cache.used_bytes),
+            grouped(cache.distinct_bytes),
+            grouped(cache.origin_bytes),
+            cache.origin_requests
+        )?;
+    }
+    page.push_str(SIGNED);
+    recipes(&mut page)?;
+    Ok(page)
+}
+
+fn recipes(page: &mut String) -> Result<()> {
+    let values = [
+        ("listen", "8080"),
+        ("host", "192.0.2.20"),
+        ("port", "8080"),
+        ("name", "models.example.org"),
+        ("root", "/srv/models"),
+        ("cache", "/var/cache/nginx/rows"),
+        ("log", "/var/log/caddy/access.log"),
+        ("origin", "192.0.2.10:8080"),
+        ("origin_host", "192.0.2.10"),
+        ("origin_port", "8080"),
+    ];
+    for server in SERVERS {
+        if let Some(recipe) = &server.recipe {
+            let filled = template::filled(recipe.template, &values)?;
+            writeln!(
+                page,
+                "\n### {}\n\n{}\n\n```{}\n{}\n```",
+                server.title,
+                recipe.note,
+                recipe.language,
+                filled.trim_end()
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Thousands apart, with the unit.
+fn grouped(bytes: u64) -> String {
+    let digits = bytes.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + " B"
+}
+
+fn path() -> PathBuf {
+    repository::root().join("docs/servers.md")
+}
+
+/// Writes the page.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(super) fn write(text: &str) -> Result<()> {
+    std::fs::write(path(), text).with_context(|| format!("could not write {}", path().display()))
+}
+
+/// Fails where the page in the work tree says something else than `text`; shows the first line that differs.
+///
+/// # Errors
+/// If it does, or cannot be read.
+pub(super) fn check(text: &str) -> Result<()> {
+    let found = std::fs::read_to_string(path())
+        .with_context(|| format!("no page at {}", path().display()))?;
+    let difference = found
+        .lines()
+        .zip(text.lines())
+        .find(|(found, now)| found != now);
+    if let Some((found, now)) = difference {
+        anyhow::bail!(
+            "docs/servers.md differs from what was measured; `cargo xtask servers --write` renews it\n  page: {found}\n  now:  {now}"
+        );
+    }
+    ensure!(
+        found.lines().count() == text.lines().count(),
+        "docs/servers.md has other lines than what was measured; `cargo xtask servers --write` renews it"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!(grouped(0), "0 B");
+        assert_eq!(grouped(999), "999 B");
+        assert_eq!(grouped(1_000), "1,000 B");
+        assert_eq!(grouped(272_269_312), "272,269,312 B");
+    }
+
+    #[test]
+    fn every_recipe_can_be_filled() -> Result<()> {
+        let mut page = String::new();
+        recipes(&mut page)?;
+        assert!(page.contains("slice 1m;") && page.contains("/srv/models"));
+        Ok(())
+    }
+}

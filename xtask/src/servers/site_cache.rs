@@ -1,0 +1,199 @@
+//! Ten stations of one site, cold and at once, behind a cache: the origin sends each byte once.
+//!
+//! What crosses the line to the origin is read from the origin's own log, and every station's rows are compared.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::access_log::Reply;
+use super::catalogue::{Role, ServerUnderTest};
+use super::material::{self, Material};
+use super::measure::started;
+use super::reader::{Outcome, Reader, Source, Wanted};
+
+const STATIONS: u32 = 10;
+/// Stations ask for rows that overlap in part: every other one has rows of its own.
+const OFFSETS: u32 = 5;
+
+/// What ten stations asked for, and what the origin sent for it.
+pub(super) struct SiteCache {
+    pub(super) title: &'static str,
+    /// Bytes of distinct rows that the stations used, summed over the stations.
+    pub(super) used_bytes: u64,
+    /// Bytes of the rows that any station used.
+    pub(super) distinct_bytes: u64,
+    pub(super) origin_requests: usize,
+    pub(super) origin_bytes: u64,
+}
+
+/// Starts the cache and ten cold stations, and lets all of them ask at once.
+///
+/// # Errors
+/// If a row is wrong, or the origin sent a byte twice or not at all; the text names the server and its logs.
+pub(super) fn measure(server: &ServerUnderTest, material: &Material) -> Result<SiteCache> {
+    let dir = material.base.join(format!("{}-ten-stations", server.key));
+    ten_stations(server, material, &dir).with_context(|| {
+        format!(
+            "ten stations behind {} (its logs are in {})",
+            server.title,
+            dir.display()
+        )
+    })
+}
+
+fn ten_stations(server: &ServerUnderTest, material: &Material, dir: &Path) -> Result<SiteCache> {
+    ensure!(server.role == Role::Cache, "it is no cache");
+    let running = started(server, material, dir)?;
+    let url = running.url(material::NATURAL)?;
+    let knot = material.full.table.knot();
+    let source = Source {
+        url: &url,
+        knot: &knot,
+        verify: "require",
+        root_certificate: None,
+    };
+    let mut readers = Vec::new();
+    for station in 0..STATIONS {
+        readers.push(Reader::start(
+            source,
+            &dir.join(format!("station-{station}")),
+        )?);
+    }
+    let out = |station: usize| dir.join(format!("station-{station}.read"));
+    for (station, reader) in readers.iter_mut().enumerate() {
+        let offset = u32::try_from(station)? % OFFSETS;
+        reader.ask(&wanted(offset), &out(station))?;
+    }
+    let mut rows = Vec::new();
+    let mut used_bytes = 0;
+    let mut row_bytes = 0;
+    for (station, reader) in readers.iter_mut().enumerate() {
+        let batch = match reader.answer()? {
+            Outcome::Rows(batch) => batch,
+            Outcome::Refused(refusal) => {
+                anyhow::bail!(
+                    "station {station} ended with exit code {}: {}",
+                    refusal.code,
+                    refusal.text
+                )
+            }
+        };
+        material::compare(
+            &out(station),
+            &batch.ids,
+            batch.row_bytes,
+            &material.full.table.rows(),
+        )
+        .with_context(|| format!("station {station}"))?;
+        used_bytes += batch.useful_bytes;
+        row_bytes = batch.row_bytes as u64;
+        rows.extend(batch.ids);
+    }
+    drop(readers);
+    let logged = running.stop()?;
+    rows.sort_unstable();
+    rows.dedup();
+    let len_bytes = std::fs::metadata(material.full.table.rows())?.len();
+    let sent = sent(&logged.upstream, len_bytes)?;
+    for id in &rows {
+        let start = u64::from(*id) * row_bytes;
+        let whole = sent
+            .iter()
+            .any(|&(from, to)| from <= start && start + row_bytes <= to);
+        ensure!(
+            whole,
+            "row {id} reached a station, but the origin's log does not have it"
+        );
+    }
+    Ok(SiteCache {
+        title: server.title,
+        used_bytes,
+        distinct_bytes: rows.len() as u64 * row_bytes,
+        origin_requests: logged.upstream.len(),
+        origin_bytes: sent.iter().map(|(from, to)| to - from).sum(),
+    })
+}
+
+/// Two stations have the same prompt, the others ask for rows of their own.
+fn wanted(offset: u32) -> Wanted {
+    if offset == 0 {
+        Wanted::Text(Material::text())
+    } else {
+        // A small offset stays on the neighbours of another station's rows: inside one slice.
+        Wanted::Ids(Material::scattered(offset * 2))
+    }
+}
+
+/// The extents that the origin sent, joined; an error where two of them share a byte, or one was cut short.
+fn sent(replies: &[Reply], len_bytes: u64) -> Result<Vec<(u64, u64)>> {
+    let mut extents = Vec::new();
+    for reply in replies {
+        let (from, to) = match (reply.status, reply.range.strip_prefix("bytes=")) {
+            (200, _) => (0, len_bytes),
+            (206, Some(range)) => {
+                let (first, last) = range.split_once('-').context("a range without an end")?;
+                (first.parse()?, (last.parse::<u64>()? + 1).min(len_bytes))
+            }
+            _ => anyhow::bail!("the origin answered {} to {:?}", reply.status, reply.range),
+        };
+        ensure!(
+            reply.body_bytes == Some(to - from),
+            "the origin logged {:?} bytes for {from}-{to}: a request of the cache was cut short",
+            reply.body_bytes
+        );
+        extents.push((from, to));
+    }
+    extents.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in extents {
+        match joined.last_mut() {
+            Some((_, end)) if *end > from => {
+                anyhow::bail!("the origin sent bytes {from}-{} twice", to.min(*end))
+            }
+            Some((_, end)) if *end == from => *end = to,
+            _ => joined.push((from, to)),
+        }
+    }
+    Ok(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(range: &str, bytes: u64) -> Reply {
+        Reply {
+            range: range.to_owned(),
+            status: if range.is_empty() { 200 } else { 206 },
+            body_bytes: Some(bytes),
+            ..Reply::default()
+        }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_the_last_slice_ends_with_the_object() -> Result<()> {
+        let replies = [
+            reply("bytes=20-29", 5),
+            reply("bytes=0-9", 10),
+            reply("bytes=10-19", 10),
+        ];
+        assert_eq!(sent(&replies, 25)?, [(0, 25)]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_byte_sent_twice_is_found() {
+        let twice = sent(&[reply("bytes=0-9", 10), reply("bytes=5-14", 10)], 100);
+        assert_eq!(
+            twice.map_err(|error| error.to_string()),
+            Err("the origin sent bytes 5-10 twice".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_reply_cut_short_is_found() {
+        let cut = sent(&[reply("", 99)], 100).map_err(|error| error.to_string());
+        assert!(cut.is_err_and(|text| text.contains("cut short")));
+    }
+}

@@ -17,13 +17,13 @@ use crate::section::SectionKind;
 pub struct Columnar {
     /// Rows of the tensor, its outer dimension.
     pub rows: u64,
-    /// Bytes of one row: the stride of a row store.
+    /// Bytes of one row: without a sidecar, the stride of a row store.
     pub row_bytes: u32,
     /// Element type of a row.
     pub dtype: Dtype,
-    /// BLAKE3 of the whole row file, which is the digest of the block.
+    /// BLAKE3 of the block. Without a sidecar it is that of the whole row file too.
     pub rows_blake3: [u8; 32],
-    /// Root of the row tree.
+    /// Root of the row tree, which is over the rows as a row store has them.
     pub tree_root: [u8; 16],
     /// Level of the pinned nodes; the root is level 0.
     pub pinned_level: u32,
@@ -37,6 +37,9 @@ pub struct Columnar {
     pub hot_ids: Option<Range<u64>>,
     /// A sketch of the rows.
     pub sketch: Option<Range<u64>>,
+    /// The sidecar of a row store whose rows are of several kinds, in the front. A store of such a
+    /// tensor has the length and digest that the sidecar names.
+    pub row_sidecar: Option<Range<u64>>,
 }
 
 /// The shape of a row tree, which follows from the number of rows alone.
@@ -107,6 +110,7 @@ impl Columnar {
             path_table: 0..0,
             hot_ids: None,
             sketch: None,
+            row_sidecar: None,
         };
         Ok((columnar, shape))
     }

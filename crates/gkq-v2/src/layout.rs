@@ -132,6 +132,7 @@ pub(crate) mod section {
     pub(crate) const KIND_PATH_TABLE: u32 = 18;
     pub(crate) const KIND_HOT_IDS: u32 = 19;
     pub(crate) const KIND_SKETCH: u32 = 20;
+    pub(crate) const KIND_ROW_SIDECAR: u32 = 21;
 }
 
 /// The body of a columnar section.

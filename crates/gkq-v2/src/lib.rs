@@ -19,6 +19,7 @@
 mod block;
 mod columnar;
 mod dtype;
+mod embed_sketch;
 mod error;
 mod flags;
 mod header;
@@ -34,6 +35,7 @@ mod writer;
 pub use block::{Block, BlockBody};
 pub use columnar::{Columnar, RowTreeShape};
 pub use dtype::Dtype;
+pub use embed_sketch::{EmbedSketch, SketchError, SketchHeader, push_sketch_row};
 pub use error::{Error, ErrorKind, Place};
 pub use header::HEADER_BYTES;
 pub use knot::Knot;

@@ -36,6 +36,8 @@ pub enum SectionKind {
     HotIds,
     /// A sketch of a tensor's rows. A payload.
     Sketch,
+    /// Which kind each row of a row store has, and where it lies. In the front.
+    RowSidecar,
     /// A kind that this version does not know, with its code; ignored.
     Unknown(u32),
 }
@@ -49,7 +51,7 @@ pub(crate) enum Home {
 }
 
 impl SectionKind {
-    const KNOWN: [Self; 11] = [
+    const KNOWN: [Self; 12] = [
         Self::ModelConfig,
         Self::Tokenizer,
         Self::TokenizerConfig,
@@ -61,6 +63,7 @@ impl SectionKind {
         Self::PathTable,
         Self::HotIds,
         Self::Sketch,
+        Self::RowSidecar,
     ];
 
     /// The number that stands for this kind in a knot.
@@ -77,6 +80,7 @@ impl SectionKind {
             Self::PathTable => at::KIND_PATH_TABLE,
             Self::HotIds => at::KIND_HOT_IDS,
             Self::Sketch => at::KIND_SKETCH,
+            Self::RowSidecar => at::KIND_ROW_SIDECAR,
             Self::Unknown(code) => code,
         }
     }
@@ -108,7 +112,8 @@ impl SectionKind {
             | Self::GenerationConfig
             | Self::Provenance
             | Self::Columnar
-            | Self::PinnedNodes => Home::Front,
+            | Self::PinnedNodes
+            | Self::RowSidecar => Home::Front,
             Self::Tokenizer | Self::PathTable | Self::HotIds | Self::Sketch => Home::Payload,
             Self::Unknown(_) => Home::Either,
         }
@@ -118,7 +123,12 @@ impl SectionKind {
     pub(crate) const fn is_columnar(self) -> bool {
         matches!(
             self,
-            Self::Columnar | Self::PinnedNodes | Self::PathTable | Self::HotIds | Self::Sketch
+            Self::Columnar
+                | Self::PinnedNodes
+                | Self::PathTable
+                | Self::HotIds
+                | Self::Sketch
+                | Self::RowSidecar
         )
     }
 }
@@ -137,6 +147,7 @@ impl fmt::Display for SectionKind {
             Self::PathTable => "path-table",
             Self::HotIds => "hot-ids",
             Self::Sketch => "sketch",
+            Self::RowSidecar => "row-sidecar",
             Self::Unknown(code) => return write!(formatter, "of unknown kind {code}"),
         })
     }

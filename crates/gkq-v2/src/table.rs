@@ -342,6 +342,8 @@ fn decode_columnar<'a>(
             Some(sized(SectionKind::HotIds, ids, whole.min(most))?)
         }
     };
-    columnar.sketch = find(SectionKind::Sketch).map(|section| section.range.clone());
+    let range = |section: &Section| section.range.clone();
+    columnar.sketch = find(SectionKind::Sketch).map(range);
+    columnar.row_sidecar = find(SectionKind::RowSidecar).map(range);
     Ok(columnar)
 }

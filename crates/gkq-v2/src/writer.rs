@@ -46,6 +46,8 @@ pub struct ColumnarSpec {
     pub hot_ids: u32,
     /// Bytes of the sketch; 0 for none.
     pub sketch_bytes: u64,
+    /// Bytes of the sidecar of rows of several kinds; 0 where all rows of a store are the block's.
+    pub row_sidecar_bytes: u64,
 }
 
 /// A block to be declared.
@@ -291,6 +293,14 @@ impl KnotDraft {
             shape.pinned_bytes(),
             Some(vec![0; nodes]),
         );
+        if spec.row_sidecar_bytes > 0 {
+            // Filled in with the rows; what is too long for a front is refused with the front.
+            declare(
+                SectionKind::RowSidecar,
+                spec.row_sidecar_bytes,
+                Some(Vec::new()),
+            );
+        }
         let payloads = [
             (SectionKind::PathTable, paths, Payload::PathTable(id)),
             (SectionKind::HotIds, hot_ids, Payload::HotIds(id)),

@@ -35,6 +35,7 @@ pub struct KnotPlan {
     digested: HashSet<Payload>,
     measured: HashSet<usize>,
     trees: HashSet<usize>,
+    sidecars: HashSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +74,7 @@ impl KnotPlan {
             digested: HashSet::new(),
             measured: HashSet::new(),
             trees: HashSet::new(),
+            sidecars: HashSet::new(),
         };
         plan.header.section_count = count(plan.sections.len());
         plan.header.check()?;
@@ -177,6 +179,33 @@ impl KnotPlan {
         let nodes = self.section_of(id, SectionKind::PinnedNodes);
         nodes.ok_or_else(|| not_declared(&id))?.body = Some(pinned_nodes.to_vec());
         self.trees.insert(id.0);
+        Ok(())
+    }
+
+    /// Records the sidecar of a columnar-eligible block whose row store has rows of several kinds.
+    ///
+    /// # Errors
+    /// [`Error::NotDeclared`] if none was declared for the block, [`Error::Mismatch`] for another
+    /// length than the declared one.
+    pub fn record_row_sidecar(&mut self, id: BlockId, sidecar: &[u8]) -> Result<(), Error> {
+        let tensor = self.blocks.get(id.0).map(|block| block.name.clone());
+        let planned = self.section_of(id, SectionKind::RowSidecar);
+        let planned = planned.ok_or_else(|| not_declared(&id))?;
+        let range = &planned.section.range;
+        let (expected, found) = (range.end.saturating_sub(range.start), length(sidecar.len()));
+        if found != expected {
+            return Err(Error::Mismatch {
+                place: Place::Section {
+                    kind: SectionKind::RowSidecar,
+                    tensor,
+                },
+                field: "body_bytes",
+                expected,
+                found,
+            });
+        }
+        planned.body = Some(sidecar.to_vec());
+        self.sidecars.insert(id.0);
         Ok(())
     }
 
@@ -328,6 +357,14 @@ impl KnotPlan {
             if block.is_columnar_eligible() && !self.trees.contains(&index) {
                 return Err(missing(block, "the row tree"));
             }
+        }
+        let open = self.sections.iter().find(|planned| {
+            let owner = planned.section.block.unwrap_or(usize::MAX);
+            planned.section.kind == SectionKind::RowSidecar && !self.sidecars.contains(&owner)
+        });
+        if let Some(planned) = open {
+            let (place, what) = (planned.section.place(&self.blocks), "the sidecar");
+            return Err(Error::NotRecorded { place, what });
         }
         let open = self
             .payloads

@@ -76,7 +76,7 @@ pub(crate) fn build(columnar: bool) -> Vec<u8> {
     if columnar {
         embedding = embedding.columnar(ColumnarSpec {
             hot_ids: 3,
-            sketch_bytes: 0,
+            ..ColumnarSpec::default()
         });
     }
     let embedding = draft.block(embedding).unwrap();

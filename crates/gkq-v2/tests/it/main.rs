@@ -14,5 +14,6 @@ mod hostile;
 mod old_reader;
 mod rejects;
 mod round_trip;
+mod row_sidecar;
 mod row_store;
 mod writer;

@@ -1,7 +1,7 @@
 //! The frozen old reader of `fixtures/gkq-v2/old-reader` against knots written today.
 
 #[path = "../../../../fixtures/gkq-v2/old-reader/old_reader.rs"]
-mod frozen;
+pub(crate) mod frozen;
 
 use gkq_v2::{BlockSpec, ColumnarSpec, Dtype, KnotDraft, Payload};
 

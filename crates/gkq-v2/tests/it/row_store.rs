@@ -61,6 +61,7 @@ fn large(rows: u64, external: bool) -> (Vec<u8>, u64, RowTree) {
     let mut spec = BlockSpec::dense(EMBEDDING, Dtype::Bf16, &[rows, 2]).columnar(ColumnarSpec {
         hot_ids: 2,
         sketch_bytes: 100,
+        ..ColumnarSpec::default()
     });
     if external {
         spec = spec.external();

@@ -59,6 +59,7 @@ async fn run(arguments: &StationArgs) -> Result<(), Box<dyn std::error::Error>> 
     let traffic = Traffic::default();
     let (knot, decoder_config) = fat_station::model::open(&config, &traffic).await?;
     let matrix = Matrix::open(Arc::clone(&knot), &config)?;
+    matrix.locate(&traffic).await?;
     for line in std::io::stdin().lock().lines() {
         let batch: Batch = serde_json::from_str(&line?)?;
         let ids = match &batch.text {

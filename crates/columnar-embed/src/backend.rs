@@ -11,9 +11,10 @@ use tokio::{
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
-    Error, Row, RowBatch, RowStoreConfig,
+    Error, PartialBatch, Row, RowBatch, RowStoreConfig,
     batch::Batch,
     cache::{RowCache, RowKey},
+    disk::{self, CachedTable, DiskTier, Trust},
     fetch::{RowFetcher, RowLoad},
     gather::{MergeLimits, check_object},
     layout::RowId,
@@ -38,6 +39,7 @@ pub struct ColumnarEmbedBackend {
     fetcher: Arc<RowFetcher>,
     object_digest: [u8; 32],
     cache: RowCache,
+    tier: Option<DiskTier>,
     admission: Arc<Semaphore>,
     admission_permits: u32,
 }
@@ -94,6 +96,7 @@ impl ColumnarEmbedBackend {
             }),
             object_digest,
             cache,
+            tier: None,
             admission: Arc::new(Semaphore::new(admission_permits as usize)),
             admission_permits,
         })
@@ -104,6 +107,45 @@ impl ColumnarEmbedBackend {
     #[must_use]
     pub fn with_cache(self, cache: RowCache) -> Self {
         Self { cache, ..self }
+    }
+
+    /// The same store with rows kept on disk too. Rows that are on disk are not fetched, and rows that
+    /// are fetched are written there, behind the batch that asked for them.
+    ///
+    /// The tier must be one of [`ColumnarEmbedBackend::cached_table`]; a store with a tier needs a
+    /// runtime with a timer.
+    #[must_use]
+    pub fn with_tier(self, tier: DiskTier) -> Self {
+        Self {
+            tier: Some(tier),
+            ..self
+        }
+    }
+
+    /// What a [`DiskTier`] of this store's rows is started with.
+    #[must_use]
+    pub fn cached_table(&self) -> CachedTable {
+        let map = self.map();
+        let (row_bytes, digest) = match map {
+            RowMap::Fixed(layout) => (layout.row_bytes(), self.object_digest),
+            RowMap::Indexed(sidecar) => (0, sidecar.table_blake3()),
+        };
+        CachedTable {
+            digest,
+            rows: map.rows(),
+            row_bytes,
+            table_bytes: map.table_bytes(),
+            trust: match self.fetcher.verification {
+                Verification::Tree(_) => Trust::Verified,
+                Verification::Off => Trust::Unchecked,
+            },
+        }
+    }
+
+    /// The rows kept on disk, if they are.
+    #[must_use]
+    pub fn tier(&self) -> Option<&DiskTier> {
+        self.tier.as_ref()
     }
 
     /// Where the rows lie.
@@ -156,6 +198,18 @@ impl ColumnarEmbedBackend {
     /// of the first row that could not be had ([`Error::Read`], [`Error::RowIntegrity`],
     /// [`Error::LoadStopped`]), or [`Error::NoRuntime`]. Rows that did arrive are cached.
     pub async fn rows(&self, ids: &[RowId]) -> Result<RowBatch, Error> {
+        let PartialBatch { rows, report } = self.rows_each(ids).await?;
+        let rows = rows.into_iter().collect::<Result<_, _>>()?;
+        Ok(RowBatch { rows, report })
+    }
+
+    /// As [`ColumnarEmbedBackend::rows`], but rows that could not be had keep nobody from those that
+    /// could: for each id, in request order, its row or why there is none.
+    ///
+    /// # Errors
+    /// [`Error::RowOutsideMatrix`] before any request where an id is too large, or
+    /// [`Error::NoRuntime`].
+    pub async fn rows_each(&self, ids: &[RowId]) -> Result<PartialBatch, Error> {
         for id in ids {
             self.map().check(*id)?;
         }
@@ -167,6 +221,7 @@ impl ColumnarEmbedBackend {
             "embed.fetch",
             rows_asked = report.asked,
             hit = Empty,
+            disk = Empty,
             missed = Empty,
             coalesced = Empty,
             bytes_received = Empty,
@@ -179,13 +234,56 @@ impl ColumnarEmbedBackend {
             .instrument(span.clone())
             .await;
         record(&span, &report);
-        Ok(RowBatch {
+        Ok(PartialBatch {
             rows: rows?,
             report,
         })
     }
 
-    async fn collect(&self, ids: &[RowId], report: &mut FetchReport) -> Result<Vec<Row>, Error> {
+    /// Rows that can be had without asking the source, in request order: those in memory and those
+    /// on disk. What waits in the flight of another batch is not waited for.
+    ///
+    /// # Errors
+    /// [`Error::RowOutsideMatrix`] where an id is too large.
+    pub async fn rows_at_hand(&self, ids: &[RowId]) -> Result<Vec<Option<Row>>, Error> {
+        for id in ids {
+            self.map().check(*id)?;
+        }
+        let mut batch = Batch::new(ids, |id| self.cache.shelf.get(&self.key(*id)));
+        let missing = batch.missing();
+        self.count_hits(
+            batch.distinct() - missing.len(),
+            &mut FetchReport::default(),
+        );
+        let mut load = RowLoad::default();
+        if let Some(tier) = self.tier.as_ref().filter(|_| !missing.is_empty()) {
+            let on_disk = tier.handle().look_up(&missing).await;
+            let sound = on_disk
+                .into_iter()
+                .filter(|(id, row)| self.fetcher.accepts_at_hand(*id, row));
+            load.rows.extend(sound.map(|(id, row)| (id, Ok(row))));
+            load.widen(self.map());
+        }
+        let outcomes = &self.meters().outcomes;
+        RowOutcomes::add(&outcomes.disk, load.rows.len());
+        let landed: Vec<(RowKey, Row)> = load
+            .rows
+            .iter()
+            .filter_map(|(id, row)| Some((self.key(*id), Arc::clone(row.as_ref().ok()?))))
+            .collect();
+        self.cache.shelf.insert_all(landed);
+        for id in missing {
+            batch.answer(id, self.taken(&load, id));
+        }
+        let answers = batch.into_answers().unwrap_or_default();
+        Ok(answers.into_iter().map(Result::ok).collect())
+    }
+
+    async fn collect(
+        &self,
+        ids: &[RowId],
+        report: &mut FetchReport,
+    ) -> Result<Vec<Result<Row, Error>>, Error> {
         let mut batch = Batch::new(ids, |id| self.cache.shelf.get(&self.key(*id)));
         let missing: Vec<RowKey> = batch.missing().into_iter().map(|id| self.key(id)).collect();
         report.distinct = batch.distinct() as u64;
@@ -193,7 +291,9 @@ impl ColumnarEmbedBackend {
         if !missing.is_empty() {
             self.fill(&mut batch, &missing, report).await?;
         }
-        batch.into_rows().ok_or_else(|| self.stopped(missing.len()))
+        batch
+            .into_answers()
+            .ok_or_else(|| self.stopped(missing.len()))
     }
 
     /// Has the rows `missing` loaded, by this batch or by those that are already at it.
@@ -206,17 +306,20 @@ impl ColumnarEmbedBackend {
         let claim = self.claim(missing).await?;
         self.count_hits(claim.found.len(), report);
         for (key, row) in claim.found {
-            batch.answer(key.row, row);
+            batch.answer(key.row, Ok(row));
         }
         if let Some((led, flight)) = claim.led {
             report.missed += led.len() as u64;
-            let load = flight
-                .landed()
-                .await
-                .map_err(|Stopped| self.stopped(led.len()))?;
-            load.charge(report);
-            for key in led {
-                batch.answer(key.row, self.taken(&load, key.row)?);
+            let load = flight.landed().await;
+            if let Ok(load) = &load {
+                load.charge(report);
+            }
+            for key in &led {
+                let row = match &load {
+                    Ok(load) => self.taken(load, key.row),
+                    Err(Stopped) => Err(self.stopped(led.len())),
+                };
+                batch.answer(key.row, row);
             }
         }
         report.coalesced += claim.followed.len() as u64;
@@ -229,7 +332,7 @@ impl ColumnarEmbedBackend {
                 Err(_) => &outcomes.failed,
             };
             RowOutcomes::add(outcome, 1);
-            batch.answer(key.row, row?);
+            batch.answer(key.row, row);
         }
         Ok(())
     }
@@ -268,9 +371,10 @@ impl ColumnarEmbedBackend {
     ) -> impl Future<Output = RowLoad> + Send + use<> {
         let fetcher = Arc::clone(&self.fetcher);
         let shelf = self.cache.shelf.clone();
+        let tier = self.tier.as_ref().map(DiskTier::handle);
         async move {
             let ids: Vec<RowId> = led.iter().map(|key| key.row).collect();
-            let mut load = fetcher.load(&ids).await;
+            let mut load = disk::load(&fetcher, tier.as_ref(), &ids).await;
             load.widen(&fetcher.map);
             let mut landed = Vec::with_capacity(led.len());
             for key in led {
@@ -279,7 +383,9 @@ impl ColumnarEmbedBackend {
                 }
             }
             let outcomes = &fetcher.meters.outcomes;
-            RowOutcomes::add(&outcomes.miss, landed.len());
+            let from_disk = usize::try_from(load.disk_rows).unwrap_or(usize::MAX);
+            RowOutcomes::add(&outcomes.disk, from_disk);
+            RowOutcomes::add(&outcomes.miss, landed.len().saturating_sub(from_disk));
             RowOutcomes::add(&outcomes.failed, ids.len() - landed.len());
             shelf.insert_all(landed);
             drop(admitted);
@@ -329,6 +435,7 @@ impl ColumnarEmbedBackend {
 /// Fills the fields that were declared empty, from the report that the counters gave.
 fn record(span: &Span, report: &FetchReport) {
     span.record("hit", report.hit);
+    span.record("disk", report.disk);
     span.record("missed", report.missed);
     span.record("coalesced", report.coalesced);
     span.record(

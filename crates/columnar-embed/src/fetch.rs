@@ -32,6 +32,8 @@ pub(crate) struct RowFetcher {
 #[derive(Debug, Default)]
 pub(crate) struct RowLoad {
     pub rows: HashMap<RowId, Result<Row, Error>>,
+    /// Rows among them that came from the disk tier.
+    pub disk_rows: u64,
     received_bytes: u64,
     useful_bytes: u64,
     path_received_bytes: u64,
@@ -51,6 +53,9 @@ impl RowLoad {
 
     /// Writes what the load took into the report of the batch that led it.
     pub(crate) fn charge(&self, report: &mut FetchReport) {
+        // The batch took all rows it led for missed, until it knew what the disk had.
+        report.disk += self.disk_rows;
+        report.missed = report.missed.saturating_sub(self.disk_rows);
         report.received_bytes += self.received_bytes;
         report.useful_bytes += self.useful_bytes;
         report.path_received_bytes += self.path_received_bytes;
@@ -129,6 +134,17 @@ impl RowFetcher {
         let ranges: Vec<_> = ids.iter().map(|id| layout.checked_range(*id)).collect();
         let options = options(&self.meters.paths, connection);
         Some(gather(source, &ranges, self.limits, &options).await)
+    }
+
+    /// Whether a row that was not fetched is the published one, as far as that can be told without a
+    /// request: where paths are at hand, by the tree.
+    pub(crate) fn accepts_at_hand(&self, id: RowId, row: &[u8]) -> bool {
+        match self.verifier() {
+            Some(verifier) if verifier.remote_paths().is_none() => {
+                verifier.verify(id, row, verifier.local_path(id)).is_ok()
+            }
+            _ => true,
+        }
     }
 
     fn verifier(&self) -> Option<&RowTreeVerifier> {

@@ -76,7 +76,7 @@ pub use row_map::RowMap;
 pub use row_tree::{RowTree, RowTreeBuilder, TreeShape};
 pub use sidecar::{KindError, PaletteEntry, Sidecar, SidecarBuilder};
 pub use verify::{PathSource, RowTreeVerifier, Verification};
-pub use writer::{RowFileWriter, WrittenRows};
+pub use writer::{MixedRowFileWriter, MixedRows, RowFileWriter, WrittenRows};
 
 /// The bytes of one row, shared with the cache. They are the row's own: nothing larger is kept
 /// alive by them.
@@ -87,6 +87,15 @@ pub type Row = Arc<[u8]>;
 pub struct RowBatch {
     /// One row for each id, in the order they were asked, repetitions included.
     pub rows: Vec<Row>,
+    /// What the batch took.
+    pub report: FetchReport,
+}
+
+/// The answer to one batch of which some rows may be missing.
+#[derive(Debug, Clone)]
+pub struct PartialBatch {
+    /// For each id, in the order they were asked, its row or why there is none.
+    pub rows: Vec<Result<Row, Error>>,
     /// What the batch took.
     pub report: FetchReport,
 }

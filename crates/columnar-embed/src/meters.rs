@@ -24,6 +24,8 @@ pub struct StoreMeters {
 pub struct RowOutcomes {
     /// Found in the cache.
     pub hit: AtomicU64,
+    /// Found in the disk tier, also where the caller no longer waited.
+    pub disk: AtomicU64,
     /// Fetched, verified and cached, also where the caller no longer waited.
     pub miss: AtomicU64,
     /// Fetched by a concurrent batch; this one waited for it.
@@ -40,8 +42,8 @@ impl RowOutcomes {
     }
 }
 
-/// What one batch asked for and what it took. `hit + coalesced + missed == distinct` for a batch
-/// that was answered; the requests of coalesced rows are in the report of the batch that made them.
+/// What one batch asked for and what it took. `hit + disk + coalesced + missed == distinct` for
+/// a batch that was answered; the requests of coalesced rows are in the report of the batch that made them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FetchReport {
     /// Rows asked for, duplicates included.
@@ -52,6 +54,8 @@ pub struct FetchReport {
     pub hit: u64,
     /// Distinct rows that a concurrent batch was already fetching.
     pub coalesced: u64,
+    /// Distinct rows that this batch read from the disk tier.
+    pub disk: u64,
     /// Distinct rows that this batch fetched.
     pub missed: u64,
     /// Body bytes of the row replies, gaps between merged rows included. A reply that broke off

@@ -83,6 +83,23 @@ pub struct StationArgs {
         global = true
     )]
     pub embed_cache_rows: u64,
+    /// Directory that keeps fetched rows, shared by the stations of this machine; the default keeps them in memory alone
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "FAT_STATION_EMBED_CACHE_DIR",
+        global = true
+    )]
+    pub embed_cache_dir: Option<PathBuf>,
+    /// Fetch this many of the model's most frequent rows in the background once the prompt's are there
+    #[arg(
+        long,
+        value_name = "ROWS",
+        default_value_t = 0,
+        env = "FAT_STATION_EMBED_WARM",
+        global = true
+    )]
+    pub embed_warm: u64,
     /// Knot of the model: a path or URL; the default is STEM.gkq beside the row file
     #[arg(
         long,
@@ -95,6 +112,12 @@ pub struct StationArgs {
     /// Directory for the blocks of remote knots, named by digest; the default is fat-station in the user's cache directory
     #[arg(long, value_name = "DIR", env = "FAT_STATION_CACHE_DIR", global = true)]
     pub cache_dir: Option<PathBuf>,
+    /// Most bytes that --cache-dir may hold: 5000000000, 5GB and 4.7GiB are the same; what was unused for longest goes first, what a running station uses stays
+    #[arg(long, value_name = "BYTES", value_parser = bytes, env = "FAT_STATION_CACHE_LIMIT", global = true)]
+    pub cache_limit: Option<u64>,
+    /// What becomes of rows whose origin cannot be reached
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnFailure::Error, env = "FAT_STATION_EMBED_ON_FAILURE", global = true)]
+    pub embed_on_failure: OnFailure,
     /// Read every row from the row store, also when a tied head is resident
     #[arg(long, env = "FAT_STATION_EMBED_ALWAYS_REMOTE", value_parser = BoolishValueParser::new(), global = true)]
     pub embed_always_remote: bool,
@@ -170,6 +193,8 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Print the token ids of a text as JSON
     Tokenize(TokenizeArgs),
+    /// Fetch embedding rows into --embed-cache-dir, without loading the model
+    Prefetch(PrefetchArgs),
 }
 
 /// Flags of `run`.
@@ -299,6 +324,76 @@ pub struct TokenizeArgs {
     pub no_special: bool,
 }
 
+/// Flags of `prefetch`.
+#[derive(Debug, Clone, Args)]
+pub struct PrefetchArgs {
+    /// Rows of these ids: a JSON array
+    #[arg(long, value_name = "FILE", env = "FAT_STATION_TOKENS_FILE")]
+    pub tokens_file: Option<PathBuf>,
+    /// Rows of this UTF-8 text's tokens; - reads it from stdin
+    #[arg(long, value_name = "FILE", env = "FAT_STATION_TEXT")]
+    pub text: Option<PathBuf>,
+    /// This many of the model's most frequent rows, from the knot's hot-id list
+    #[arg(long, value_name = "ROWS", env = "FAT_STATION_WARM")]
+    pub warm: Option<u64>,
+    /// Every row: the directory then holds the row file itself
+    #[arg(long, env = "FAT_STATION_ALL", value_parser = BoolishValueParser::new())]
+    pub all: bool,
+    /// Print one JSON object
+    #[arg(long, env = "FAT_STATION_JSON", value_parser = BoolishValueParser::new())]
+    pub json: bool,
+}
+
+/// What becomes of rows whose origin cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnFailure {
+    /// The request fails
+    Error,
+    /// They are approximated from the knot's sketch, counted, and every answer says so
+    Sketch,
+}
+
+/// A number of bytes, with a unit or without: kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB
+/// of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.');
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        other => {
+            return Err(format!(
+                "unknown unit {other}: use none, kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+            ));
+        }
+    };
+    let refused = || format!("{text} is no number of bytes below 2^64");
+    let Some((whole, fraction)) = number.split_once('.') else {
+        let number: u64 = number.parse().map_err(|_not_a_number| refused())?;
+        return number.checked_mul(factor).ok_or_else(refused);
+    };
+    if fraction.is_empty() || fraction.len() > 9 {
+        return Err(refused());
+    }
+    // In units of the last digit, so that no rounding comes in.
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
+    let digits: u128 = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_not_a_number| refused())?;
+    let bytes = digits
+        .checked_mul(factor.into())
+        .map(|bytes| bytes / scale)
+        .and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.ok_or_else(refused)
+}
+
 /// How fetched rows are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Verify {
@@ -317,4 +412,30 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line, spans with all their fields when they close
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_take_units_and_refuse_what_is_no_number() {
+        for (text, expected) in [
+            ("0", 0),
+            ("5000000000", 5_000_000_000),
+            ("5GB", 5_000_000_000),
+            ("1.5 GB", 1_500_000_000),
+            ("4KiB", 4_096),
+            ("0.5KiB", 512),
+            ("2TiB", 2 << 40),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "", "x", "-1", "1.", ".", "1..2", "5gb", "1e3", "18446744073709551616", "99999999TiB",
+        ] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
 }

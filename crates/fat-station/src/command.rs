@@ -2,6 +2,7 @@
 //! they share.
 
 mod perplexity;
+mod prefetch;
 mod run;
 mod serve;
 mod tokenize;
@@ -68,6 +69,7 @@ async fn dispatch(cli: Cli, interrupt: Interrupt, started: Instant) -> Result<()
         Some(Command::Run(args)) => run::run(&station, &args).await,
         Some(Command::Perplexity(args)) => perplexity::perplexity(&station, &args).await,
         Some(Command::Tokenize(args)) => tokenize::tokenize(&station, &args).await,
+        Some(Command::Prefetch(args)) => prefetch::prefetch(&station, &args).await,
         None => serve::serve(&station, check_listen(&cli.server)?, cli.server.queue).await,
     }
 }
@@ -109,7 +111,7 @@ impl Station {
             total: self.started.elapsed(),
             ..RunFacts::default()
         };
-        if self.config.rows.is_some() {
+        if self.config.rows.is_some() || self.config.hub.rows.is_some() {
             facts.source = EmbeddingKind::Columnar;
         }
         if let Some(model) = model {
@@ -168,9 +170,32 @@ fn bounded_text(source: impl std::io::Read) -> Result<String, Error> {
 
 /// Writes a JSON value and a line end to stdout.
 fn print_json(value: &impl serde::Serialize) -> Result<(), Error> {
-    use std::io::Write as _;
     let text = serde_json::to_string(value).map_err(|error| Error::Output(error.into()))?;
+    print_line(&text)
+}
+
+/// Writes a text and a line end to stdout.
+fn print_line(text: &str) -> Result<(), Error> {
+    use std::io::Write as _;
     writeln!(std::io::stdout().lock(), "{text}").map_err(Error::Output)
+}
+
+/// Token ids from a JSON array in a file, at least one.
+fn token_ids(path: &Path) -> Result<Vec<u32>, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+    let ids: Vec<u32> = serde_json::from_str(&text).map_err(|error| {
+        Error::config(format!(
+            "{}: expected a JSON array of token ids: {error}",
+            path.display()
+        ))
+    })?;
+    if ids.is_empty() {
+        return Err(Error::config(format!(
+            "{}: the array of token ids is empty",
+            path.display()
+        )));
+    }
+    Ok(ids)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What the flags mean together: places parsed, defaults filled in, contradictions refused.
 //! It opens nothing; the knot's default place is decided here, whether it exists is found later.
 
-use crate::cli::{ServerArgs, StationArgs, Verify};
+use crate::cli::{OnFailure, ServerArgs, StationArgs, Verify};
 use crate::error::Error;
+use crate::hub::{HubRef, HubSettings};
 use crate::locator::Locator;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,12 +14,22 @@ use std::path::PathBuf;
 pub struct Config {
     /// Where the embedding rows are; the knot's own matrix where absent.
     pub rows: Option<Locator>,
-    /// Places of the knot, in the order they are tried.
+    /// The knot, where it was named; [`crate::places`] knows where else to look.
     pub knots: Vec<Locator>,
+    /// What was named on a Hugging Face hub instead, and how the hub is reached.
+    pub hub: HubConfig,
     /// Capacity of the row cache, in rows.
     pub embed_cache_rows: u64,
+    /// Directory of the rows kept on disk; none are where absent.
+    pub embed_cache_dir: Option<PathBuf>,
+    /// Rows of the knot's hot-id list that are fetched once the prompt's are there.
+    pub embed_warm_rows: u64,
     /// Directory of the block cache; absent where no place is known. A local knot needs none.
     pub cache_dir: Option<PathBuf>,
+    /// Most bytes of the block cache; none where absent.
+    pub cache_limit_bytes: Option<u64>,
+    /// What becomes of rows whose origin cannot be reached.
+    pub on_failure: OnFailure,
     /// Whether rows are read from the head's matrix once that is resident.
     pub residency: Residency,
     /// How `http://` origins are spoken to.
@@ -27,6 +38,17 @@ pub struct Config {
     pub verify: Verify,
     /// Upper bound of the context, in tokens; the model's own where absent.
     pub max_context: Option<usize>,
+}
+
+/// References that a hub has to be asked about.
+#[derive(Debug, Clone, Default)]
+pub struct HubConfig {
+    /// How the hub is reached.
+    pub settings: HubSettings,
+    /// Where the embedding rows are.
+    pub rows: Option<HubRef>,
+    /// The knot.
+    pub knot: Option<HubRef>,
 }
 
 /// Where the rows of a tied matrix are read once its head is resident.
@@ -56,33 +78,57 @@ impl Config {
         args: &StationArgs,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Error> {
-        let rows = args
-            .columnar_embed
-            .as_deref()
-            .map(Locator::parse)
-            .transpose()?;
-        let knots = match (args.knot.as_deref(), &rows) {
-            (Some(knot), _) => vec![Locator::parse(knot)?],
-            (None, Some(rows)) => beside(rows)?,
-            (None, None) => {
+        let (rows, hub_rows) = place(args.columnar_embed.as_deref())?;
+        let (knot, hub_knot) = place(args.knot.as_deref())?;
+        match (&rows, &hub_rows, &knot, &hub_knot) {
+            (None, None, None, None) => {
                 return Err(Error::config(
                     "no model named: give --columnar-embed, --knot or both",
                 ));
             }
+            (Some(rows), _, None, None) if rows.file_name().is_empty() => {
+                return Err(Error::config(format!(
+                    "{rows} names no file to find a knot beside; give --knot"
+                )));
+            }
+            _ => {}
+        }
+        let hub = HubConfig {
+            settings: HubSettings::from_environment(&environment),
+            rows: hub_rows,
+            knot: hub_knot,
         };
         if args.embed_cache_rows == 0 {
             return Err(Error::config(
                 "--embed-cache-rows must be at least 1, found 0",
             ));
         }
+        if args.embed_on_failure == OnFailure::Sketch && rows.is_none() && hub.rows.is_none() {
+            return Err(Error::config(
+                "--embed-on-failure sketch is for rows that come from --columnar-embed; without it \
+                 they come from the knot, which has none that are missing",
+            ));
+        }
+        if args.embed_warm > args.embed_cache_rows {
+            return Err(Error::config(format!(
+                "--embed-warm {} is more than the {} rows of --embed-cache-rows: the first would leave \
+                 again before the last are there",
+                args.embed_warm, args.embed_cache_rows
+            )));
+        }
         if args.max_context == Some(0) {
             return Err(Error::config("--max-context must be at least 1, found 0"));
         }
         Ok(Self {
             rows,
-            knots,
+            knots: knot.into_iter().collect(),
+            hub,
             embed_cache_rows: args.embed_cache_rows,
+            embed_cache_dir: args.embed_cache_dir.clone(),
+            embed_warm_rows: args.embed_warm,
             cache_dir: cache_dir(args, environment),
+            cache_limit_bytes: args.cache_limit,
+            on_failure: args.embed_on_failure,
             residency: if args.embed_always_remote {
                 Residency::AlwaysRemote
             } else {
@@ -99,14 +145,15 @@ impl Config {
     }
 }
 
-/// Places of a knot that was not named. A signed URL's query is not reused for other names.
-fn beside(rows: &Locator) -> Result<Vec<Locator>, Error> {
-    let knot = rows.sibling("gkq").ok_or_else(|| {
-        Error::config(format!(
-            "{rows} names no file to find a knot beside; give --knot"
-        ))
-    })?;
-    Ok(vec![knot])
+/// A place as the user writes it: an object, or a reference to a hub.
+fn place(text: Option<&str>) -> Result<(Option<Locator>, Option<HubRef>), Error> {
+    let Some(text) = text else {
+        return Ok((None, None));
+    };
+    match HubRef::parse(text)? {
+        Some(reference) => Ok((None, Some(reference))),
+        None => Ok((Some(Locator::parse(text)?), None)),
+    }
 }
 
 fn cache_dir(
@@ -158,7 +205,10 @@ mod tests {
     #[test]
     fn the_knot_is_looked_for_beside_the_rows() {
         let config = resolve(&["--columnar-embed", "https://h/m/q.rows?sig=s"]).unwrap();
-        assert_eq!(config.knots, [Locator::parse("https://h/m/q.gkq").unwrap()]);
+        assert_eq!(config.knots, [], "`places` looks");
+        let config = resolve(&["--columnar-embed", "hf://org/name"]).unwrap();
+        assert_eq!(config.rows, None);
+        assert_eq!(config.hub.rows.unwrap().to_string(), "hf://org/name@main");
         let config = resolve(&["--columnar-embed", "https://h/q.rows", "--knot", "k.gkq"]).unwrap();
         assert_eq!(config.knots, [Locator::parse("k.gkq").unwrap()]);
         let error = resolve(&["--columnar-embed", "https://h/"])
@@ -179,6 +229,17 @@ mod tests {
                 "--embed-cache-rows",
             ),
             (vec!["--knot", "k", "--max-context", "0"], "--max-context"),
+            (
+                vec![
+                    "--knot",
+                    "k",
+                    "--embed-warm",
+                    "9",
+                    "--embed-cache-rows",
+                    "8",
+                ],
+                "--embed-warm 9",
+            ),
             (vec!["--knot", "s3://b/k"], "s3://"),
         ] {
             let error = resolve(&flags).unwrap_err().to_string();

@@ -4,11 +4,13 @@
 
 use crate::config::Residency;
 use crate::error::Error;
+use crate::stand_in::{StandIn, is_outage};
 use crate::telemetry;
 use crate::traffic::{Phase, RowsRead, Traffic};
 use bytes::Bytes;
 use columnar_embed::{ColumnarEmbedBackend, Row, RowId};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use tracing::Instrument as _;
 
 /// Where rows come from.
@@ -26,6 +28,7 @@ pub struct Columnar {
     store: ColumnarEmbedBackend,
     residency: Residency,
     resident: OnceLock<DenseTable>,
+    stand_in: Option<Arc<StandIn>>,
 }
 
 /// A whole matrix in its stored form, row after row.
@@ -42,13 +45,23 @@ pub enum HeldRow {
     Cached(Row),
     /// A piece of a matrix.
     Slice(Bytes),
+    /// No row of the matrix but an approximation, as little-endian f32: whoever uses it must say so.
+    Approximated(Bytes),
+}
+
+impl HeldRow {
+    /// Whether it is not a row of the matrix but an approximation of one.
+    #[must_use]
+    pub fn is_approximated(&self) -> bool {
+        matches!(self, Self::Approximated(_))
+    }
 }
 
 impl AsRef<[u8]> for HeldRow {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Cached(row) => row,
-            Self::Slice(row) => row,
+            Self::Slice(row) | Self::Approximated(row) => row,
         }
     }
 }
@@ -66,7 +79,7 @@ impl DenseTable {
             .collect()
     }
 
-    fn row(&self, id: u32) -> Result<Bytes, Error> {
+    pub(crate) fn row(&self, id: u32) -> Result<Bytes, Error> {
         let outside = || Error::TokenId {
             id,
             vocabulary: (self.bytes.len() / self.row_bytes.max(1)) as u64,
@@ -91,6 +104,7 @@ impl Columnar {
             store,
             residency,
             resident: OnceLock::new(),
+            stand_in: None,
         }
     }
 
@@ -113,12 +127,34 @@ impl Embedding {
         }
     }
 
+    /// The same rows, with something to stand in for them while their origin cannot be reached.
+    #[must_use]
+    pub fn with_stand_in(self, stand_in: Option<Arc<StandIn>>) -> Self {
+        match self {
+            Self::Columnar(columnar) => Self::Columnar(Columnar {
+                stand_in,
+                ..columnar
+            }),
+            Self::Dense(table) => Self::Dense(table),
+        }
+    }
+
     /// The whole matrix, where rows are read from it anyway.
     #[must_use]
     pub fn dense_bytes(&self) -> Option<Bytes> {
         match self {
             Self::Columnar(_) => None,
             Self::Dense(table) => Some(table.bytes.clone()),
+        }
+    }
+
+    /// Waits until the rows that are kept on disk are there. What keeps them from it was said when it
+    /// happened.
+    pub async fn settle(&self) {
+        if let Self::Columnar(columnar) = self
+            && let Some(tier) = columnar.store.tier()
+        {
+            let _ = tier.flush().await;
         }
     }
 
@@ -155,7 +191,7 @@ impl Embedding {
                         },
                     )
                 }
-                None => columnar.fetch(ids).await?,
+                None => columnar.fetch(ids, traffic).await?,
             },
         };
         traffic.note_rows(ids, phase, read);
@@ -164,21 +200,69 @@ impl Embedding {
 }
 
 impl Columnar {
-    async fn fetch(&self, ids: &[u32]) -> Result<(Vec<HeldRow>, RowsRead), Error> {
+    async fn fetch(
+        &self,
+        ids: &[u32],
+        traffic: &Traffic,
+    ) -> Result<(Vec<HeldRow>, RowsRead), Error> {
         let wanted: Vec<RowId> = ids.iter().copied().map(RowId::from).collect();
+        if let Some(stand_in) = &self.stand_in {
+            let (found, read) = self.found(&wanted, stand_in).await?;
+            let completed = stand_in.complete(ids, found, traffic).await?;
+            let read = RowsRead {
+                resident: completed.resident,
+                approximated: completed.approximated,
+                ..read
+            };
+            return Ok((completed.rows, read));
+        }
         let batch = self
             .store
             .rows(&wanted)
             .in_current_span()
             .await
             .map_err(|source| Error::rows(self.store.object(), source))?;
-        let read = RowsRead {
-            resident: 0,
-            received_bytes: batch.report.received_bytes,
-            path_received_bytes: batch.report.path_received_bytes,
-            round_trips: batch.report.round_trips,
-        };
+        let read = RowsRead::of(&batch.report);
         Ok((batch.rows.into_iter().map(HeldRow::Cached).collect(), read))
+    }
+
+    /// The rows of `wanted` as far as they can be had: all of them, but for those whose origin cannot
+    /// be reached.
+    async fn found(
+        &self,
+        wanted: &[RowId],
+        stand_in: &StandIn,
+    ) -> Result<(Vec<Option<Row>>, RowsRead), Error> {
+        let failed = |source| Error::rows(self.store.object(), source);
+        if stand_in.outage().holds() {
+            let found = self.store.rows_at_hand(wanted).await.map_err(failed)?;
+            return Ok((found, RowsRead::default()));
+        }
+        let begun = Instant::now();
+        let batch = self.store.rows_each(wanted).in_current_span().await;
+        let batch = batch.map_err(failed)?;
+        let mut outage = None;
+        let mut found = Vec::with_capacity(batch.rows.len());
+        for row in batch.rows {
+            found.push(match row {
+                Ok(row) => Some(row),
+                Err(error) if is_outage(&error) => {
+                    outage.get_or_insert(error);
+                    None
+                }
+                Err(error) => return Err(failed(error)),
+            });
+        }
+        match outage {
+            Some(error) => {
+                tracing::warn!("{}", failed(error).chain());
+                stand_in.outage().begin(begun.elapsed());
+            }
+            // A batch that asked the origin nothing says nothing about it.
+            None if batch.report.missed > 0 => stand_in.outage().end(),
+            None => {}
+        }
+        Ok((found, RowsRead::of(&batch.report)))
     }
 }
 
@@ -210,6 +294,13 @@ impl EmbeddedPrompt {
             chunks.push(embedding.rows(chunk, Phase::Prefill, traffic).await?);
         }
         Ok(Self { tokens, chunks })
+    }
+
+    /// Positions whose row is an approximation.
+    #[must_use]
+    pub fn approximated_rows(&self) -> u64 {
+        let rows = self.chunks.iter().flatten();
+        rows.filter(|row| row.is_approximated()).count() as u64
     }
 }
 

@@ -18,20 +18,26 @@ pub mod embedding;
 pub mod engine;
 pub mod error;
 pub mod head;
+pub mod hot_ids;
+pub mod hub;
 pub mod interrupt;
 pub mod knot;
 pub mod language;
 pub mod locator;
+pub mod manifest;
 pub mod matrix;
 pub mod mmap;
 pub mod model;
 pub mod origin;
+pub mod places;
 mod progress;
 pub mod resolver;
 pub mod row_table;
+pub mod stand_in;
 pub mod summary;
 pub mod telemetry;
 pub mod traffic;
+pub mod warm;
 
 /// The page on taking the crates into another station, compiled as a documentation test.
 #[cfg(doctest)]

@@ -1,18 +1,20 @@
 //! The vocabulary matrix: what the knot declares about it, which way its rows are read, and how the
 //! whole of it is had when a head needs it. Decisions are the resolver's; this file carries them out.
 
-use crate::cli::Verify;
-use crate::config::Config;
+use crate::cli::{OnFailure, Verify};
+use crate::config::{Config, Residency};
 use crate::embedding::{Columnar, DenseTable, Embedding};
 use crate::error::Error;
 use crate::knot::{OpenKnot, PayloadFetcher, WantedPayload};
 use crate::mmap;
 use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, Table, Way, resolve};
 use crate::row_table::{RowTable, WholeTable, may_be_misplaced};
+use crate::stand_in::{Exact, StandIn};
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use columnar_embed::{
-    ColumnarEmbedBackend, PathSource, RowStoreConfig, RowTree, RowTreeVerifier, Verification,
+    ColumnarEmbedBackend, DiskTier, PathSource, RowStoreConfig, RowTree, RowTreeVerifier,
+    Verification,
 };
 use gkq_v2::{Block, Columnar as ColumnarSection, Dtype};
 use std::sync::Arc;
@@ -56,7 +58,7 @@ impl Matrix {
         let row_bytes = usize::try_from(row_bytes).map_err(|_overflow| {
             Error::config(format!("{EMBED_TOKENS}: a row has {row_bytes} bytes"))
         })?;
-        let rows = match &config.rows {
+        let rows = match knot.rows() {
             None => None,
             Some(locator) => Some(RowTable::open(locator, &knot, config.verify)?),
         };
@@ -166,10 +168,33 @@ impl Matrix {
             traffic.store_meters(),
         )
         .map_err(failed)?;
+        let store = match &self.config.embed_cache_dir {
+            Some(directory) => {
+                let (table, map) = (store.cached_table(), store.map().clone());
+                store.with_tier(DiskTier::start(directory, table, map))
+            }
+            None => store,
+        };
         Ok(Embedding::Columnar(Columnar::new(
             store,
             self.config.residency,
         )))
+    }
+
+    /// What stands in for rows whose origin cannot be reached, where the operator allows it.
+    ///
+    /// # Errors
+    /// Those of [`StandIn::load`].
+    pub async fn stand_in(&self, traffic: &Traffic) -> Result<Option<Arc<StandIn>>, Error> {
+        if self.config.on_failure == OnFailure::Error {
+            return Ok(None);
+        }
+        let exact = match self.config.residency {
+            Residency::ReadResident => Exact::Allowed,
+            Residency::AlwaysRemote => Exact::Refused,
+        };
+        let loaded = StandIn::load(&self.knot, find(&self.knot)?, exact, traffic).await?;
+        Ok(Some(Arc::new(loaded)))
     }
 
     /// Every knot of version 2 carries a tree for an eligible tensor, so `require` and `auto` differ

@@ -11,6 +11,7 @@ use crate::language::Language;
 use crate::matrix::{EMBED_TOKENS, Matrix};
 use crate::resolver::{Resolution, Way};
 use crate::traffic::{Kind, Traffic};
+use crate::warm::Warming;
 use bytes::Bytes;
 use decoder_models::{Decoder, DecoderConfig, LmHead, StoredTensor, Weight, WeightSource};
 use futures::FutureExt as _;
@@ -43,6 +44,8 @@ pub struct Model {
     pub full_table_bytes: u64,
     /// Which way each eligible tensor went.
     pub resolutions: Vec<Resolution>,
+    /// Hot rows that are on their way, where they were asked for.
+    pub warming: Warming,
 }
 
 /// Opens the knot and reads its model config.
@@ -106,6 +109,12 @@ impl Model {
         }
         let (row_dtype, full_table_bytes) = (matrix.dtype, matrix.table_bytes);
         let name = knot.locator().stem();
+        let warming = Warming::start(
+            config.embed_warm_rows,
+            Arc::clone(&knot),
+            Arc::clone(&embedding),
+            Arc::clone(&traffic),
+        );
         let parts = HeadParts {
             knot,
             matrix,
@@ -124,6 +133,7 @@ impl Model {
             traffic,
             full_table_bytes,
             resolutions,
+            warming,
         };
         Ok((Arc::new(model), embedded))
     }
@@ -138,9 +148,11 @@ async fn embed(
     dense_kind: Kind,
     traffic: &Traffic,
 ) -> Result<(Arc<Embedding>, EmbeddedPrompt), Error> {
+    let stand_in = matrix.stand_in(traffic).await?;
     matrix.locate(traffic).await?;
     while matrix.way()? == Way::Columnar {
-        let embedding = Arc::new(matrix.columnar(traffic)?);
+        let embedding = matrix.columnar(traffic)?.with_stand_in(stand_in.clone());
+        let embedding = Arc::new(embedding);
         match EmbeddedPrompt::read(tokens.clone(), &embedding, traffic).await {
             Ok(read) => return Ok((embedding, read)),
             Err(error) if matrix.look_again(&error, traffic).await? => {

@@ -47,12 +47,17 @@ pub struct EmbeddingSummary {
     pub distinct_rows: u64,
     /// Rows found in the cache.
     pub hit: u64,
+    /// Rows read from the directory that keeps them.
+    pub disk: u64,
     /// Rows that another read was already fetching.
     pub coalesced: u64,
     /// Rows fetched.
     pub missed: u64,
     /// Rows read from the resident matrix.
     pub resident: u64,
+    /// Rows that were approximated from the knot's sketch, as their origin could not be reached:
+    /// answers are not the model's unless this is 0.
+    pub approximated: u64,
     /// Rows in the cache at the end.
     pub cached_rows: u64,
     /// Bytes of the whole matrix.
@@ -173,8 +178,13 @@ impl Summary {
         ];
         let ledger = traffic.ledger();
         let outcomes = &traffic.outcomes;
-        let [hit, coalesced, missed] = [&outcomes.hit, &outcomes.coalesced, &outcomes.miss]
-            .map(|counter| counter.load(Ordering::Relaxed));
+        let [hit, disk, coalesced, missed] = [
+            &outcomes.hit,
+            &outcomes.disk,
+            &outcomes.coalesced,
+            &outcomes.miss,
+        ]
+        .map(|counter| counter.load(Ordering::Relaxed));
         Self {
             model: facts.model,
             prompt_tokens: facts.prompt_tokens,
@@ -186,9 +196,11 @@ impl Summary {
                 rows_asked: ledger.rows_asked,
                 distinct_rows: ledger.distinct_rows,
                 hit,
+                disk,
                 coalesced,
                 missed,
                 resident: ledger.resident,
+                approximated: ledger.approximated,
                 cached_rows: facts.cached_rows,
                 full_table_bytes: facts.full_table_bytes,
                 prefill_received_bytes: ledger.prefill_received_bytes,
@@ -207,7 +219,7 @@ impl Summary {
             .map(|kind| kind.received)
             .sum(),
             bytes,
-            cache_hit_rate: share(hit, hit + coalesced + missed),
+            cache_hit_rate: share(hit, hit + disk + coalesced + missed),
             integrity_failures: meters
                 .iter()
                 .map(|meter| meter.snapshot().integrity_failures)
@@ -242,16 +254,24 @@ impl fmt::Display for Summary {
         };
         writeln!(
             f,
-            "embedding from the {source}: {} rows asked ({} distinct): {} hit, {} coalesced, {} missed, \
-             {} resident; cache hit rate {:.1} %",
+            "embedding from the {source}: {} rows asked ({} distinct): {} hit, {} from disk, {} coalesced, {} \
+             missed, {} resident; cache hit rate {:.1} %",
             embedding.rows_asked,
             embedding.distinct_rows,
             embedding.hit,
+            embedding.disk,
             embedding.coalesced,
             embedding.missed,
             embedding.resident,
             100.0 * self.cache_hit_rate
         )?;
+        if embedding.approximated > 0 {
+            writeln!(
+                f,
+                "DEGRADED: {} rows were approximated from the sketch: the text is not the model's own",
+                embedding.approximated
+            )?;
+        }
         writeln!(
             f,
             "            received       useful requests  trips retries"
@@ -334,7 +354,7 @@ mod tests {
     fn the_text_form_is_stable() {
         expect_test::expect![[r#"
             tiny: 7 prompt + 3 generated tokens, first token after 0.250 s, 2.000 s in all
-            embedding from the row store: 0 rows asked (0 distinct): 0 hit, 0 coalesced, 0 missed, 0 resident; cache hit rate 0.0 %
+            embedding from the row store: 0 rows asked (0 distinct): 0 hit, 0 from disk, 0 coalesced, 0 missed, 0 resident; cache hit rate 0.0 %
                         received       useful requests  trips retries
               rows          1000          990        0      0       0
               paths            0            0        0      0       0

@@ -38,6 +38,7 @@ pub(super) async fn perplexity(station: &Station, args: &PerplexityArgs) -> Resu
             what: "the computation",
         })??;
     print_json(&measured)?;
+    model.embedding.settle().await;
     let prompt = measured.chunks * args.context as u64;
     station.summarise(
         Some(&model),

@@ -1,6 +1,6 @@
 //! `run`: one prompt, its answer on stdout as it comes.
 
-use super::{RunTokens, Station, text_or_stdin, write_json};
+use super::{RunTokens, Station, text_or_stdin, token_ids, write_json};
 use crate::cli::{RunArgs, SamplingArgs};
 use crate::engine::Waiting;
 use crate::engine::sampler::SamplingOptions;
@@ -66,6 +66,7 @@ pub(super) async fn run(station: &Station, args: &RunArgs) -> Result<(), Error> 
             ..RunTokens::default()
         },
     };
+    model.embedding.settle().await;
     station.summarise(Some(&model), tokens)?;
     report(&outcome?, args)
 }
@@ -84,22 +85,7 @@ fn report(generation: &Generation, args: &RunArgs) -> Result<(), Error> {
 fn options(args: &RunArgs) -> Result<GenerateOptions, Error> {
     let forced = match &args.force_continuation {
         None => None,
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
-            let ids: Vec<u32> = serde_json::from_str(&text).map_err(|error| {
-                Error::config(format!(
-                    "{}: expected a JSON array of token ids: {error}",
-                    path.display()
-                ))
-            })?;
-            if ids.is_empty() {
-                return Err(Error::config(format!(
-                    "{}: the array of token ids is empty",
-                    path.display()
-                )));
-            }
-            Some(ids)
-        }
+        Some(path) => Some(token_ids(path)?),
     };
     let length = forced.as_ref().map_or(DEFAULT_MAX_TOKENS, Vec::len);
     let options = GenerateOptions {

@@ -45,6 +45,9 @@ pub(super) async fn serve(
         first: tally.first_token(),
     };
     let model = loaded?;
+    if let Some(model) = &model {
+        model.embedding.settle().await;
+    }
     station.summarise(model.as_deref(), tokens)
 }
 

@@ -376,7 +376,11 @@ pub fn credentials(settings: &HubSettings) -> Result<Option<Credentials>, Error>
     let endpoint = settings.endpoint()?;
     Credentials::bearer(endpoint.as_str(), &token)
         .map(Some)
-        .map_err(|error| Error::config(format!("the hub's token (HF_TOKEN) cannot be used: {error}")))
+        .map_err(|error| {
+            Error::config(format!(
+                "the hub's token (HF_TOKEN) cannot be used: {error}"
+            ))
+        })
 }
 
 /// What an operator can do.

@@ -51,7 +51,8 @@ impl Places {
             rows = Some(opened.rows(reference)?);
             repository = Some(opened);
         }
-        let mut knots: Vec<Candidate> = config.knots.iter().cloned().map(Candidate::Named).collect();
+        let mut knots: Vec<Candidate> =
+            config.knots.iter().cloned().map(Candidate::Named).collect();
         if let Some(reference) = &hub.knot {
             let same = repository.take().filter(|opened| opened.is_of(reference));
             let opened = match same {
@@ -106,7 +107,10 @@ mod tests {
     #[test]
     fn a_knot_is_looked_for_beside_the_rows_and_in_them() {
         for (rows, expected) in [
-            ("https://h/m/q.rows?sig=s", vec!["https://h/m/q.gkq", "https://h/m/q.rows?sig=s"]),
+            (
+                "https://h/m/q.rows?sig=s",
+                vec!["https://h/m/q.gkq", "https://h/m/q.rows?sig=s"],
+            ),
             ("https://h/m/q.gkq", vec!["https://h/m/q.gkq"]),
             (
                 "m/model.safetensors.index.json",

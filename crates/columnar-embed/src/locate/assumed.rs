@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{
-    FutureExt, StreamExt, TryFutureExt,
+    FutureExt, StreamExt,
     future::BoxFuture,
     stream::{self, BoxStream},
 };
@@ -105,10 +105,12 @@ impl RangeSource for ExpectedLength {
             start: 0,
             end: max_bytes,
         };
-        self.inner
-            .read_prefix(max_bytes, options)
-            .and_then(move |bytes| std::future::ready(self.check(range).map(|()| bytes)))
-            .boxed()
+        async move {
+            self.check(range)?;
+            let bytes = self.inner.read_prefix(max_bytes, options).await?;
+            self.check(range).map(|()| bytes)
+        }
+        .boxed()
     }
 
     /// Handed on whole, so that a source that asks for many ranges in one request still can. A

@@ -11,6 +11,8 @@
 
 mod flight;
 mod integrity;
+mod locate;
+mod mixed;
 mod model;
 mod origin;
 mod source;

@@ -113,7 +113,9 @@ impl HubSettings {
         name: &str,
     ) -> Result<PathBuf, Error> {
         let cache = self.cache.as_ref().ok_or_else(|| {
-            Error::config("HF_HUB_OFFLINE is set and no cache is known: set HF_HOME or HF_HUB_CACHE")
+            Error::config(
+                "HF_HUB_OFFLINE is set and no cache is known: set HF_HOME or HF_HUB_CACHE",
+            )
         })?;
         Ok(cache.join(format!("models--{organisation}--{name}")))
     }

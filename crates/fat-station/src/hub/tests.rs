@@ -45,7 +45,10 @@ fn references_that_cannot_be_are_refused_without_an_echo() {
         "hf://org/name/C:\\x",
     ] {
         let error = HubRef::parse(text).unwrap_err().to_string();
-        assert!(error.contains("expected hf://ORG/NAME[@REV][/path]"), "{error}");
+        assert!(
+            error.contains("expected hf://ORG/NAME[@REV][/path]"),
+            "{error}"
+        );
         assert!(!error.contains("SECRET"), "{error}");
     }
 }
@@ -65,16 +68,40 @@ fn the_environment_is_read_as_huggingface_hub_reads_it() {
         endpoint(&[("HF_ENDPOINT", "http://mirror:8080/hub/")]).unwrap(),
         "http://mirror:8080/hub"
     );
-    for wrong in ["ftp://h", "mirror", "https://u:SECRET@h", "https://h/?k=SECRET"] {
+    for wrong in [
+        "ftp://h",
+        "mirror",
+        "https://u:SECRET@h",
+        "https://h/?k=SECRET",
+    ] {
         let error = endpoint(&[("HF_ENDPOINT", wrong)]).unwrap_err().to_string();
-        assert!(error.contains("HF_ENDPOINT") && !error.contains("SECRET"), "{error}");
+        assert!(
+            error.contains("HF_ENDPOINT") && !error.contains("SECRET"),
+            "{error}"
+        );
     }
-    for (value, offline) in [("1", true), ("TRUE", true), ("on", true), ("0", false), ("", false)] {
-        assert_eq!(settings(&[("HF_HUB_OFFLINE", value)]).offline(), offline, "{value}");
+    for (value, offline) in [
+        ("1", true),
+        ("TRUE", true),
+        ("on", true),
+        ("0", false),
+        ("", false),
+    ] {
+        assert_eq!(
+            settings(&[("HF_HUB_OFFLINE", value)]).offline(),
+            offline,
+            "{value}"
+        );
     }
     let cache = |pairs: &[(&str, &str)]| settings(pairs).repository_cache("o", "n").unwrap();
-    assert_eq!(cache(&[("HOME", "/h")]), Path::new("/h/.cache/huggingface/hub/models--o--n"));
-    assert_eq!(cache(&[("HF_HOME", "/f")]), Path::new("/f/hub/models--o--n"));
+    assert_eq!(
+        cache(&[("HOME", "/h")]),
+        Path::new("/h/.cache/huggingface/hub/models--o--n")
+    );
+    assert_eq!(
+        cache(&[("HF_HOME", "/f")]),
+        Path::new("/f/hub/models--o--n")
+    );
     assert_eq!(
         cache(&[("HF_HOME", "/f"), ("HF_HUB_CACHE", "/c")]),
         Path::new("/c/models--o--n")
@@ -82,7 +109,10 @@ fn the_environment_is_read_as_huggingface_hub_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().to_str().unwrap();
     std::fs::write(folder.path().join("token"), "hf_file\n").unwrap();
-    assert_eq!(settings(&[("HF_HOME", home)]).token().unwrap().as_deref(), Some("hf_file"));
+    assert_eq!(
+        settings(&[("HF_HOME", home)]).token().unwrap().as_deref(),
+        Some("hf_file")
+    );
     let both = settings(&[("HF_HOME", home), ("HF_TOKEN", " hf_environment ")]);
     assert_eq!(both.token().unwrap().as_deref(), Some("hf_environment"));
     assert!(!format!("{both:?}").contains("hf_environment"));
@@ -114,10 +144,16 @@ async fn offline_a_repository_is_read_from_the_local_cache() {
     let named = opened.rows(&parsed("hf://org/name/sub/f.gguf")).unwrap();
     assert_eq!(named, Locator::File(snapshot.join("sub/f.gguf")));
     let error = opened.knot(&reference).unwrap_err().to_string();
-    assert!(error.contains(".gkq") && error.contains("model.safetensors.index.json"), "{error}");
+    assert!(
+        error.contains(".gkq") && error.contains("model.safetensors.index.json"),
+        "{error}"
+    );
     std::fs::write(snapshot.join("m.gkq"), "").unwrap();
     let opened = open().await.unwrap();
-    assert_eq!(opened.knot(&reference).unwrap(), Locator::File(snapshot.join("m.gkq")));
+    assert_eq!(
+        opened.knot(&reference).unwrap(),
+        Locator::File(snapshot.join("m.gkq"))
+    );
     // A reference that points out of the cache is not followed.
     std::fs::write(repository.join("refs/main"), "../../../etc").unwrap();
     assert!(open().await.is_err());

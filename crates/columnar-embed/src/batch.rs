@@ -1,22 +1,22 @@
 //! The rows of one batch: distinct ids ascending, as the planner wants them, and the way back to
 //! request order. No I/O.
 
-use crate::{Row, layout::RowId};
+use crate::{Error, Row, layout::RowId};
 
 /// A batch while it is being answered.
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// Distinct, ascending.
     ids: Vec<RowId>,
-    /// The row of each of `ids`, as far as it is known.
-    rows: Vec<Option<Row>>,
+    /// The row of each of `ids` or why there is none, as far as that is known.
+    rows: Vec<Option<Result<Row, Error>>>,
     /// For each id that was asked for, its place in `ids`.
     places: Vec<usize>,
 }
 
 impl Batch {
     /// A batch for the ids `asked`, answered as far as `look_up` can.
-    pub(crate) fn new(asked: &[RowId], look_up: impl FnMut(&RowId) -> Option<Row>) -> Self {
+    pub(crate) fn new(asked: &[RowId], mut look_up: impl FnMut(&RowId) -> Option<Row>) -> Self {
         let mut order: Vec<(RowId, usize)> = asked.iter().copied().zip(0..).collect();
         order.sort_unstable();
         let mut ids = Vec::with_capacity(order.len());
@@ -27,7 +27,7 @@ impl Batch {
             }
             places[position] = ids.len() - 1;
         }
-        let rows = ids.iter().map(look_up).collect();
+        let rows = ids.iter().map(|id| look_up(id).map(Ok)).collect();
         Self { ids, rows, places }
     }
 
@@ -36,7 +36,7 @@ impl Batch {
         self.ids.len()
     }
 
-    /// The ids without a row, ascending.
+    /// The ids without an answer, ascending.
     pub(crate) fn missing(&self) -> Vec<RowId> {
         let unanswered = self
             .ids
@@ -47,14 +47,14 @@ impl Batch {
     }
 
     /// Answers `id`; an id that is not in the batch is nobody's question.
-    pub(crate) fn answer(&mut self, id: RowId, row: Row) {
+    pub(crate) fn answer(&mut self, id: RowId, row: Result<Row, Error>) {
         if let Ok(place) = self.ids.binary_search(&id) {
             self.rows[place] = Some(row);
         }
     }
 
-    /// Rows in request order, or `None` while one is missing.
-    pub(crate) fn into_rows(self) -> Option<Vec<Row>> {
+    /// Answers in request order, or `None` while one is missing.
+    pub(crate) fn into_answers(self) -> Option<Vec<Result<Row, Error>>> {
         self.places
             .iter()
             .map(|place| self.rows[*place].clone())
@@ -76,15 +76,23 @@ mod tests {
         let mut batch = Batch::new(&asked, |id| (id.0 == 3).then(|| row(3)));
         assert_eq!(batch.distinct(), 3);
         assert_eq!(batch.missing(), [0, 7].map(RowId));
-        batch.answer(RowId(7), row(7));
-        batch.answer(RowId(8), row(8));
-        batch.answer(RowId(0), row(0));
-        assert_eq!(batch.into_rows().unwrap(), [7, 3, 7, 0, 3].map(row));
+        batch.answer(RowId(7), Ok(row(7)));
+        batch.answer(RowId(8), Ok(row(8)));
+        let failed = Error::NoRuntime {
+            object: "rows".to_owned(),
+        };
+        batch.answer(RowId(0), Err(failed));
+        let answers = batch.into_answers().unwrap();
+        let rows: Vec<_> = answers.into_iter().map(Result::ok).collect();
+        assert_eq!(
+            rows,
+            [Some(7), Some(3), Some(7), None, Some(3)].map(|value| value.map(row))
+        );
     }
 
     #[test]
     fn a_batch_with_a_hole_has_no_rows_and_an_empty_one_has_none_missing() {
-        assert_eq!(Batch::new(&[RowId(1)], |_| None).into_rows(), None);
-        assert_eq!(Batch::new(&[], |_| None).into_rows(), Some(vec![]));
+        assert!(Batch::new(&[RowId(1)], |_| None).into_answers().is_none());
+        assert!(Batch::new(&[], |_| None).into_answers().unwrap().is_empty());
     }
 }

@@ -4,7 +4,6 @@
 
 mod layout;
 
-use crate::columnar::Columnar;
 use crate::error::{Error, Place};
 use crate::num::length;
 use crate::section::SectionKind;
@@ -178,17 +177,17 @@ impl SketchHeader {
 }
 
 impl<B: AsRef<[u8]>> EmbedSketch<B> {
-    /// Checks a sketch of `rows` x `cols` values, whose digest the caller has checked.
+    /// Checks a sketch of a matrix `[rows, cols]`; its digest is the caller's matter.
     ///
     /// # Errors
     /// Those of [`SketchHeader::parse`]; [`Error::Mismatch`] where it is not a sketch of that matrix
     /// or has not the length of its dimensions; [`Error::Contradiction`] for a component value that
     /// is not finite.
-    pub fn parse(bytes: B, columnar: &Columnar, cols: u64) -> Result<Self, Error> {
+    pub fn parse(bytes: B, rows: u64, cols: u64) -> Result<Self, Error> {
         let header = SketchHeader::parse(bytes.as_ref())?;
         let expected_bytes = header.sketch_bytes().unwrap_or(u64::MAX);
         for (field, expected, found) in [
-            ("rows", columnar.rows, header.rows),
+            ("rows", rows, header.rows),
             ("cols", cols, u64::from(header.cols)),
             ("body_bytes", expected_bytes, length(bytes.as_ref().len())),
         ] {

@@ -1,7 +1,6 @@
 //! The wire, one wrong input for each rule, and what a row comes to.
 
 use super::*;
-use crate::Dtype;
 
 const ROWS: u64 = 3;
 const COLS: u32 = 4;
@@ -32,24 +31,8 @@ fn body() -> Vec<u8> {
     body
 }
 
-/// What the knot says about a bf16 matrix of these rows.
-fn columnar(rows: u64) -> Columnar {
-    let block = crate::Block {
-        name: "w".to_owned(),
-        body: crate::BlockBody::Dense { dtype: Dtype::Bf16 },
-        shape: vec![rows, u64::from(COLS)],
-        flags: 0,
-        source_dtype: Dtype::Bf16,
-        error: 0.0,
-        payload: 0..0,
-        blake3: [0; 32],
-        columnar: None,
-    };
-    Columnar::expected(&block).unwrap().0
-}
-
 fn parse(body: &[u8]) -> Result<EmbedSketch<&[u8]>, Error> {
-    EmbedSketch::parse(body, &columnar(ROWS), u64::from(COLS))
+    EmbedSketch::parse(body, ROWS, u64::from(COLS))
 }
 
 #[test]

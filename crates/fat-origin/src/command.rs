@@ -1,25 +1,33 @@
 //! What each command does, from parsed flags to an exit code: results to stdout, everything else to
 //! stderr. The work itself is in the modules of the library.
 
+mod publish;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::cli::{Cli, Command, InspectArgs, PackArgs, ServeArgs, VerifyArgs};
 use crate::inspect::inspect;
-use crate::pack::{Matrix, PackOptions, PackReport, Stop, pack};
+use crate::pack::{Matrix, MixReport, PackOptions, PackReport, Stop, pack};
+use crate::publish::StoreFault;
 use crate::serve::{ServeOptions, Server, TlsFiles};
 use crate::tokenize::{self, TokenizeArgs};
 use crate::verify::{VerifyReport, verify};
 
 /// A checkpoint, knot or option that cannot work.
 const CONFIG: u8 = 64;
+/// A destination that was not reached, or has no such bucket or object.
+const UNREACHABLE: u8 = 65;
 /// Bytes that are not what the knot says.
 const INTEGRITY: u8 = 66;
+/// Credentials that are missing or refused.
+const AUTHORISATION: u8 = 67;
 
 /// Runs a command to its end. Handlers of SIGINT and SIGTERM are in place before the work begins.
 ///
@@ -46,6 +54,17 @@ pub async fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
                 .around(blocking(move || verify_command(&args)), || {})
                 .await
         }
+        Command::Publish(args) => {
+            let stop = Stop::default();
+            let cancelled = CancellationToken::new();
+            let (asked, cancel) = (stop.clone(), cancelled.clone());
+            let work = publish::run(args, stop, cancelled);
+            let asked = move || {
+                asked.set();
+                cancel.cancel();
+            };
+            signals.around(work, asked).await
+        }
         Command::Tokenize(args) => {
             signals
                 .around(blocking(move || tokenize_command(&args)), || {})
@@ -67,15 +86,35 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// The exit code of a failure.
 #[must_use]
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
-    match error.downcast_ref::<Error>() {
-        Some(Error::Io { .. } | Error::Listen { .. } | Error::Interrupted) | None => {
-            ExitCode::FAILURE
-        }
+    let code = match error.downcast_ref::<Error>() {
+        Some(Error::Io { .. } | Error::Listen { .. } | Error::Interrupted | Error::Busy { .. })
+        | None => return ExitCode::FAILURE,
+        Some(Error::Store { fault, .. }) => match fault {
+            StoreFault::Unreachable | StoreFault::Missing => UNREACHABLE,
+            StoreFault::Credentials => AUTHORISATION,
+            StoreFault::Settings => CONFIG,
+            _ => return ExitCode::FAILURE,
+        },
+        Some(Error::ReadBackFailed { source }) => return transport_code(source.kind()),
+        Some(Error::RowsBack { source, .. }) => return transport_code(source.kind()),
+        Some(Error::ReadBack { .. } | Error::Difference { .. }) => INTEGRITY,
         Some(Error::Knot { source, .. }) if source.kind() == gkq_v2::ErrorKind::Corrupt => {
-            ExitCode::from(INTEGRITY)
+            INTEGRITY
         }
-        Some(_) => ExitCode::from(CONFIG),
-    }
+        Some(_) => CONFIG,
+    };
+    ExitCode::from(code)
+}
+
+fn transport_code(kind: helix_transport::ErrorKind) -> ExitCode {
+    use helix_transport::ErrorKind;
+    ExitCode::from(match kind {
+        ErrorKind::Transient | ErrorKind::NotFound => UNREACHABLE,
+        ErrorKind::Changed | ErrorKind::Corrupt => INTEGRITY,
+        ErrorKind::Auth => AUTHORISATION,
+        ErrorKind::Unsupported | ErrorKind::Config => CONFIG,
+        _ => return ExitCode::FAILURE,
+    })
 }
 
 fn tokenize_command(args: &TokenizeArgs) -> anyhow::Result<ExitCode> {
@@ -145,6 +184,7 @@ fn pack_command(args: &PackArgs, stop: Stop) -> anyhow::Result<ExitCode> {
         out: args.out.clone(),
         name: args.name.clone(),
         embed_dtype: args.embed_dtype,
+        embed_mix: args.embed_mix.clone(),
         block_dtype: args.block_dtype,
         spectral_tolerance: args.spectral_tolerance,
         matrix: if args.without_matrix {
@@ -152,6 +192,8 @@ fn pack_command(args: &PackArgs, stop: Stop) -> anyhow::Result<ExitCode> {
         } else {
             Matrix::Inside
         },
+        hot_ids: args.hot_ids.clone(),
+        embed_sketch: args.embed_sketch,
         stop,
     };
     let report = pack(&args.source, &options)?;
@@ -205,6 +247,9 @@ fn print_pack(report: &PackReport) -> anyhow::Result<()> {
         report.row_bytes,
         report.row_dtype
     )?;
+    if let Some(mix) = &report.mix {
+        print_mix(&mut out, mix)?;
+    }
     writeln!(
         out,
         "tokenizer {} bytes, rows blake3 {}",
@@ -216,6 +261,25 @@ fn print_pack(report: &PackReport) -> anyhow::Result<()> {
             "largest error of the converted rows {:.3e}",
             report.embed_error
         )?;
+    }
+    if let Some(sketch) = &report.sketch {
+        writeln!(out, "{sketch}")?;
+    }
+    Ok(())
+}
+
+fn print_mix(out: &mut impl Write, mix: &MixReport) -> io::Result<()> {
+    writeln!(
+        out,
+        "{}: {} bytes, {} rows converted, largest error {:.3e}, relative error {:.3e}",
+        mix.sidecar.display(),
+        mix.sidecar_bytes,
+        mix.converted_rows,
+        mix.largest_error,
+        mix.relative_error
+    )?;
+    for kind in &mix.kinds {
+        writeln!(out, "  {kind}")?;
     }
     Ok(())
 }

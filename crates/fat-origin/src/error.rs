@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::publish::StoreFault;
+
 /// What went wrong while packing, inspecting, verifying or serving.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -196,6 +198,66 @@ pub enum Error {
         /// What is wrong with them.
         reason: String,
     },
+    /// The destination of a publication refused, or was not reached.
+    #[error("{destination}: cannot {action} `{object}`: {reason}")]
+    Store {
+        /// The destination, without credentials.
+        destination: String,
+        /// The object's name in it.
+        object: String,
+        /// What was tried, as a verb: `read`, `write`, `complete the upload of`.
+        action: &'static str,
+        /// Whose fault it is.
+        fault: StoreFault,
+        /// The code and message of the reply, or the cause.
+        reason: String,
+    },
+    /// Another process publishes to the same directory.
+    #[error("{destination}: another publisher is at work there; try again when it is done")]
+    Busy {
+        /// The directory.
+        destination: String,
+    },
+    /// A file that is to be published is not what the knot says.
+    #[error("{}: {part} differs at offset {offset}: expected {expected}, found {found}", path.display())]
+    Difference {
+        /// The file.
+        path: PathBuf,
+        /// The part of it.
+        part: String,
+        /// Offset in the file.
+        offset: u64,
+        /// What the knot says.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// What was published is not read as it was sent.
+    #[error("{object}: {part} read back: expected {expected}, found {found}")]
+    ReadBack {
+        /// The object's place.
+        object: String,
+        /// The part of it.
+        part: String,
+        /// What was sent.
+        expected: String,
+        /// What came back.
+        found: String,
+    },
+    /// What was published could not be read.
+    #[error("reading back what was published")]
+    ReadBackFailed {
+        /// What happened on the wire.
+        source: Box<helix_transport::Error>,
+    },
+    /// Rows of what was published could not be read, or are not those of the row tree.
+    #[error("reading back rows of {object}")]
+    RowsBack {
+        /// The row object.
+        object: String,
+        /// What happened.
+        source: Box<columnar_embed::Error>,
+    },
     /// The work was interrupted by a signal; nothing half-written stays.
     #[error("interrupted")]
     Interrupted,
@@ -209,6 +271,13 @@ impl Error {
             path,
             action,
             source,
+        }
+    }
+
+    /// A failed read of what was published; for `map_err`.
+    pub(crate) fn read_back(source: helix_transport::Error) -> Self {
+        Self::ReadBackFailed {
+            source: Box::new(source),
         }
     }
 

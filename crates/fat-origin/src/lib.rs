@@ -9,6 +9,7 @@
 //! | [`inspect`] | what a knot holds, from its front alone |
 //! | [`verify`] | every digest, the row file, the row tree |
 //! | [`tokenize`] | the ids of a text, for comparison |
+//! | [`publish`] | a packed model to a directory or a bucket, its manifest last |
 //! | [`serve`] | a static range server: HTTP/1.1, HTTP/2, TLS |
 //! | [`checkpoint`], [`tokenizer`] | the formats that are read |
 //!
@@ -36,6 +37,7 @@ pub mod inspect;
 mod knot_file;
 pub mod pack;
 mod progress;
+pub mod publish;
 pub mod serve;
 pub mod tokenize;
 pub mod tokenizer;

@@ -8,10 +8,13 @@ use fat_origin::cli::Cli;
 use fat_origin::command;
 use tracing_subscriber::EnvFilter;
 
+/// The client of object stores tells every retry; what they come to is in our own error.
+const FILTER: &str = "info,object_store=warn";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
     let colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()

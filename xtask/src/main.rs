@@ -12,10 +12,12 @@ mod child;
 mod demo;
 mod e2e;
 mod fuzz;
+mod kill_tier;
 mod models;
 mod origin;
 mod repository;
 mod servers;
+mod soak;
 mod station;
 mod synthetic;
 mod test;
@@ -52,6 +54,10 @@ enum Task {
     Tidy,
     /// Speed, as ratios in one run: row lookup, products, decode beside a packaged llama.cpp.
     Bench(bench::Arguments),
+    /// Thousands of batches from a server that misbehaves; writes docs/reliability.md.
+    Soak(soak::Arguments),
+    /// Kills stations that fill a row cache on disk, and checks after each kill that no row is wrong.
+    KillTier(kill_tier::Arguments),
     /// Runs the fuzz target of the knot reader for a bounded time.
     Fuzz(fuzz::Arguments),
     /// Fetches the real models and tokenizers into .models/.
@@ -67,6 +73,8 @@ fn main() -> Result<()> {
         Task::BandwidthReport(arguments) => bandwidth_report::run(&arguments),
         Task::Tidy => tidy::run(),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
+        Task::KillTier(arguments) => kill_tier::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Models => models::fetch_all(),
     }

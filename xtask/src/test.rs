@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::servers::{self, Missing, install};
-use crate::{bandwidth_report, repository, tidy, tokenizer_ids};
+use crate::{bandwidth_report, kill_tier, repository, tidy, tokenizer_ids};
 
 /// Flags of the task.
 #[derive(clap::Args)]
@@ -58,6 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         };
         servers::test(missing)
     })?;
+    step("row cache under kills", kill_tier::check)?;
     step("bandwidth report", bandwidth_report::check)?;
     step(
         "bandwidth report, recomputed by a tokenizer package",

@@ -43,6 +43,8 @@ pub(super) const SCATTERED: &str = "scattered.rows";
 pub(super) const STATION_ROWS: &str = "station.rows";
 pub(super) const STATION_KNOT: &str = "station.gkq";
 pub(super) const REPLACED: &str = "replaced.rows";
+/// Read by nobody: URLs of it are refused.
+pub(super) const SIGNED: &str = "signed.rows";
 pub(super) const PROBE: &str = "probe.bin";
 
 /// A folder that servers serve, and what is in it.
@@ -114,6 +116,7 @@ impl Site {
         std::fs::create_dir_all(&dir)?;
         put(&table.rows(), &dir.join(NATURAL))?;
         put(&table.rows(), &dir.join(SCATTERED))?;
+        put(&table.rows(), &dir.join(SIGNED))?;
         put(&station.rows(), &dir.join(STATION_ROWS))?;
         put(&station.knot(), &dir.join(STATION_KNOT))?;
         std::fs::write(dir.join(PROBE), behaviour::probe_object())?;

@@ -44,6 +44,7 @@ pub(super) struct RowsRead {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub(super) requests: usize,
+    /// At most; exact on HTTP/1.1.
     pub(super) waves: u64,
     pub(super) amplification: f64,
 }
@@ -279,7 +280,7 @@ fn refused(running: &Running, site: &Site, dir: &Path) -> Result<()> {
         anyhow::bail!("rows came from a server that knows no ranges");
     };
     ensure!(
-        refusal.code == EXIT_UNREACHABLE && refusal.text.contains("range"),
+        refusal.code == EXIT_CONFIGURATION && refusal.text.contains("range"),
         "a server without ranges was refused with exit code {} and: {}",
         refusal.code,
         refusal.text
@@ -288,7 +289,7 @@ fn refused(running: &Running, site: &Site, dir: &Path) -> Result<()> {
 }
 
 /// The station's exit codes, as its help lists them.
-pub(super) const EXIT_UNREACHABLE: i32 = 65;
+const EXIT_CONFIGURATION: i32 = 64;
 pub(super) const EXIT_INTEGRITY: i32 = 66;
 pub(super) const EXIT_AUTHORISATION: i32 = 67;
 
@@ -337,9 +338,21 @@ fn cost(batch: &Batch, logged: &Logged, name: &str) -> Result<Cost> {
         batch.received_bytes,
         batch.framing_bytes
     );
+    // One wave, or two where the server's limit of streams arrives after the first requests were planned.
+    let over_http2 = replies_of(logged, name).any(|reply| reply.protocol.starts_with("HTTP/2"));
+    let waves = if over_http2 {
+        ensure!(
+            batch.waves <= 2,
+            "{name}: {} waves over HTTP/2",
+            batch.waves
+        );
+        2
+    } else {
+        batch.waves
+    };
     Ok(Cost {
         requests,
-        waves: batch.waves,
+        waves,
         amplification: carried as f64 / batch.useful_bytes as f64,
     })
 }

@@ -33,13 +33,15 @@ const ROWS_HEAD: &str = "
 ## What a station does with them
 
 Two cold batches from a row file of 272 MB (151,936 rows of 1,792 bytes: the vocabulary of Qwen2.5-0.5B), each by a
-process that knows nothing of the server yet: the 109 rows of a natural prompt, verified against the row tree, and 109
-rows all over the table without verification. Then a whole station on the same server, knot and rows of
+process that knows nothing of the server yet: the rows of a natural prompt (98 distinct ones for 622 tokens), verified
+against the row tree, and 109 rows all over the table without verification. Then a whole station on the same server, knot and rows of
 SmolLM2-135M both remote: its tokens and logits are those of a dense run, bit for bit, on every server of the table.
 s3s-fs hashes the whole object for each reply and is given small ones: rows of 32 bytes of the same vocabulary, and a
-toy that answers with them. *Amplification* is bytes of bodies that carried rows, framing included, over bytes of rows; *waves* are rounds of
-requests in flight together. *Replaced*: the object is replaced between two batches by one of equal length, a longer and
-a shorter one; the second batch is refused because the object changed, or a cache still serves the old one, whole.
+toy that answers with them.
+*Amplification* is bytes of bodies that carried rows, framing included, over bytes of rows; *waves* are rounds of
+requests in flight together (on HTTP/2 one, or two where the server's limit of streams arrives late: the table says 2).
+*Replaced*: the object is replaced between two batches by one of equal length, a longer and a shorter one; the second
+batch is refused because the object changed, or a cache still serves the old one, whole.
 
 | server | how rows are asked for | rows right | natural: requests, waves, amplification | scattered: requests, waves, amplification | replaced |
 |---|---|---|---|---|---|
@@ -48,10 +50,12 @@ a shorter one; the second batch is refused because the object changed, or a cach
 const CACHE_HEAD: &str = "
 ## A site cache in front of ten stations
 
-Ten cold stations ask the cache at once, two with each prompt, with 109 rows a prompt. No byte leaves the origin
-twice, by the origin's own log; the run fails if one does.
+Ten cold stations ask the cache at once, each with one of the seven prompts of the acceptance runs. No byte leaves the
+origin twice, by the origin's own log; the run fails if one does. The first column is also what the ten would move
+without a cache: where prompts share few rows, as these, slices bring more than they save until the same rows are asked
+again. What a cache always saves is the origin's requests, and the way to it.
 
-| cache | rows that the ten used | distinct rows | the origin sent | in requests |
+| cache | rows that the ten read | distinct rows among them | the origin sent | in requests |
 |---|---|---|---|---|
 ";
 
@@ -109,7 +113,7 @@ pub(super) fn text(measured: &[Measured], caches: &[SiteCache]) -> Result<String
             )?,
             None => writeln!(
                 page,
-                "| {} | refused: it ignores ranges (exit code 65) | - | - | - | {} |",
+                "| {} | refused: it ignores ranges (exit code 64) | - | - | - | {} |",
                 server.title, server.replaced
             )?,
         }

@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// The first URL that was treated otherwise, or whose query was written.
 pub(super) fn try_all(server: &S3Server, site: &Site, dir: &Path) -> Result<()> {
     let now = SystemTime::now();
-    let name = material::NATURAL;
+    let name = material::SIGNED;
     let good = server.presigned(BUCKET, name, now, HOUR)?;
     let expired = server.presigned(BUCKET, name, now - 2 * HOUR, HOUR)?;
     // The last digit of the signature is the last letter of the URL.

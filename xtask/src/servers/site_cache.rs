@@ -4,17 +4,18 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::access_log::Reply;
 use super::catalogue::{Role, ServerUnderTest};
 use super::material::{self, Material};
 use super::measure::started;
-use super::reader::{Outcome, Reader, Source, Wanted};
+use super::reader::{Batch, Outcome, Reader, Source, Wanted};
+use super::running::Running;
+use crate::workload::WORKLOADS;
 
-const STATIONS: u32 = 10;
-/// Stations ask for rows that overlap in part: every other one has rows of its own.
-const OFFSETS: u32 = 5;
+/// More than there are prompts: some stations have the same one, all have some rows in common.
+const STATIONS: usize = 10;
 
 /// What ten stations asked for, and what the origin sent for it.
 pub(super) struct SiteCache {
@@ -45,14 +46,44 @@ pub(super) fn measure(server: &ServerUnderTest, material: &Material) -> Result<S
 fn ten_stations(server: &ServerUnderTest, material: &Material, dir: &Path) -> Result<SiteCache> {
     ensure!(server.role == Role::Cache, "it is no cache");
     let running = started(server, material, dir)?;
-    let url = running.url(material::NATURAL)?;
-    let knot = material.full.table.knot();
+    let batches = read_at_once(&running, material, dir)?;
+    let logged = running.stop()?;
+    let row_bytes = batches.first().context("no station")?.row_bytes as u64;
+    let mut rows: Vec<u32> = batches.iter().flat_map(|batch| batch.ids.clone()).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let sent = sent(
+        &logged.upstream,
+        std::fs::metadata(material.full.table.rows())?.len(),
+    )?;
+    for id in &rows {
+        let start = u64::from(*id) * row_bytes;
+        let whole = |&(from, to): &(u64, u64)| from <= start && start + row_bytes <= to;
+        ensure!(
+            sent.iter().any(whole),
+            "row {id} reached a station, but the origin's log does not have it"
+        );
+    }
+    Ok(SiteCache {
+        title: server.title,
+        used_bytes: batches.iter().map(|batch| batch.useful_bytes).sum(),
+        distinct_bytes: rows.len() as u64 * row_bytes,
+        origin_requests: logged.upstream.len(),
+        origin_bytes: sent.iter().map(|(from, to)| to - from).sum(),
+    })
+}
+
+/// Ten cold stations that all ask before the first one is waited for; their rows are compared.
+fn read_at_once(running: &Running, material: &Material, dir: &Path) -> Result<Vec<Batch>> {
+    let table = &material.full.table;
+    let (url, knot) = (running.url(material::NATURAL)?, table.knot());
     let source = Source {
         url: &url,
         knot: &knot,
         verify: "require",
         root_certificate: None,
     };
+    let out = |station: usize| dir.join(format!("station-{station}.read"));
     let mut readers = Vec::new();
     for station in 0..STATIONS {
         readers.push(Reader::start(
@@ -60,69 +91,27 @@ fn ten_stations(server: &ServerUnderTest, material: &Material, dir: &Path) -> Re
             &dir.join(format!("station-{station}")),
         )?);
     }
-    let out = |station: usize| dir.join(format!("station-{station}.read"));
     for (station, reader) in readers.iter_mut().enumerate() {
-        let offset = u32::try_from(station)? % OFFSETS;
-        reader.ask(&wanted(offset), &out(station))?;
+        let prompt = WORKLOADS
+            .get(station % WORKLOADS.len())
+            .context("no workload")?;
+        reader.ask(&Wanted::Text(prompt.path()), &out(station))?;
     }
-    let mut rows = Vec::new();
-    let mut used_bytes = 0;
-    let mut row_bytes = 0;
+    let mut batches = Vec::new();
     for (station, reader) in readers.iter_mut().enumerate() {
         let batch = match reader.answer()? {
             Outcome::Rows(batch) => batch,
-            Outcome::Refused(refusal) => {
-                anyhow::bail!(
-                    "station {station} ended with exit code {}: {}",
-                    refusal.code,
-                    refusal.text
-                )
-            }
+            Outcome::Refused(refusal) => bail!(
+                "station {station} ended with exit code {}: {}",
+                refusal.code,
+                refusal.text
+            ),
         };
-        material::compare(
-            &out(station),
-            &batch.ids,
-            batch.row_bytes,
-            &material.full.table.rows(),
-        )
-        .with_context(|| format!("station {station}"))?;
-        used_bytes += batch.useful_bytes;
-        row_bytes = batch.row_bytes as u64;
-        rows.extend(batch.ids);
+        material::compare(&out(station), &batch.ids, batch.row_bytes, &table.rows())
+            .with_context(|| format!("station {station}"))?;
+        batches.push(batch);
     }
-    drop(readers);
-    let logged = running.stop()?;
-    rows.sort_unstable();
-    rows.dedup();
-    let len_bytes = std::fs::metadata(material.full.table.rows())?.len();
-    let sent = sent(&logged.upstream, len_bytes)?;
-    for id in &rows {
-        let start = u64::from(*id) * row_bytes;
-        let whole = sent
-            .iter()
-            .any(|&(from, to)| from <= start && start + row_bytes <= to);
-        ensure!(
-            whole,
-            "row {id} reached a station, but the origin's log does not have it"
-        );
-    }
-    Ok(SiteCache {
-        title: server.title,
-        used_bytes,
-        distinct_bytes: rows.len() as u64 * row_bytes,
-        origin_requests: logged.upstream.len(),
-        origin_bytes: sent.iter().map(|(from, to)| to - from).sum(),
-    })
-}
-
-/// Two stations have the same prompt, the others ask for rows of their own.
-fn wanted(offset: u32) -> Wanted {
-    if offset == 0 {
-        Wanted::Text(Material::text())
-    } else {
-        // A small offset stays on the neighbours of another station's rows: inside one slice.
-        Wanted::Ids(Material::scattered(offset * 2))
-    }
+    Ok(batches)
 }
 
 /// The extents that the origin sent, joined; an error where two of them share a byte, or one was cut short.
@@ -135,7 +124,7 @@ fn sent(replies: &[Reply], len_bytes: u64) -> Result<Vec<(u64, u64)>> {
                 let (first, last) = range.split_once('-').context("a range without an end")?;
                 (first.parse()?, (last.parse::<u64>()? + 1).min(len_bytes))
             }
-            _ => anyhow::bail!("the origin answered {} to {:?}", reply.status, reply.range),
+            _ => bail!("the origin answered {} to {:?}", reply.status, reply.range),
         };
         ensure!(
             reply.body_bytes == Some(to - from),
@@ -149,7 +138,7 @@ fn sent(replies: &[Reply], len_bytes: u64) -> Result<Vec<(u64, u64)>> {
     for (from, to) in extents {
         match joined.last_mut() {
             Some((_, end)) if *end > from => {
-                anyhow::bail!("the origin sent bytes {from}-{} twice", to.min(*end))
+                bail!("the origin sent bytes {from}-{} twice", to.min(*end))
             }
             Some((_, end)) if *end == from => *end = to,
             _ => joined.push((from, to)),

@@ -5,6 +5,7 @@ mod case;
 mod gates;
 mod model;
 mod results;
+mod sources;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use crate::workload::WORKLOADS;
 use case::Case;
 use model::ModelUnderTest;
 use results::Results;
+use sources::SourceCase;
 
 /// Tokens decoded in each case.
 pub(crate) const DECODED_TOKENS: usize = 64;
@@ -46,6 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     repository::build_binaries()?;
     let models = models(arguments)?;
     let mut cases: Vec<Case> = Vec::new();
+    let mut source_cases: Vec<SourceCase> = Vec::new();
     for source in models {
         let model = source.prepare()?;
         for workload in WORKLOADS
@@ -60,9 +63,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             );
             cases.push(case::run(&model, *workload)?);
         }
+        source_cases.extend(sources::run(&model, arguments.ci)?);
     }
-    let failures: Vec<String> = cases.iter().flat_map(gates::failures).collect();
-    let results = Results::new(commit, cases)?;
+    let of_sources = source_cases.iter().flat_map(SourceCase::failures);
+    let failures: Vec<String> = cases
+        .iter()
+        .flat_map(gates::failures)
+        .chain(of_sources)
+        .collect();
+    let results = Results::new(commit, cases, source_cases)?;
     if let Some(path) = &arguments.out {
         std::fs::write(path, results.to_json()? + "\n")?;
     }

@@ -16,6 +16,13 @@ pub(crate) struct Summary {
     pub(crate) bytes: BytesByKind,
     pub(crate) total_received_bytes: u64,
     pub(crate) integrity_failures: u64,
+    pub(crate) resolutions: Vec<Resolution>,
+}
+
+/// Which way a tensor went.
+#[derive(Deserialize)]
+pub(crate) struct Resolution {
+    pub(crate) reason: String,
 }
 
 /// How the embedding rows came.
@@ -68,7 +75,7 @@ pub(crate) struct Metered {
     pub(crate) received: u64,
     /// Absent in summaries of stations that ask for one range a request.
     #[serde(default)]
-    framing: u64,
+    pub(crate) framing: u64,
     pub(crate) useful: u64,
     pub(crate) requests: u64,
     pub(crate) round_trips: u64,
@@ -94,6 +101,15 @@ pub(crate) struct Finished {
     pub(crate) summary: Summary,
     pub(crate) tokens: Vec<u32>,
     pub(crate) logits: PathBuf,
+}
+
+impl Finished {
+    /// The raw bytes: equal bytes are equal floats, also where a comparison of floats would say otherwise.
+    pub(crate) fn logits(&self) -> Result<Vec<u8>> {
+        let bytes = std::fs::read(&self.logits).context("no logits file")?;
+        anyhow::ensure!(!bytes.is_empty(), "the logits file is empty");
+        Ok(bytes)
+    }
 }
 
 /// Runs a station to its end.

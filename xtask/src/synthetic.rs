@@ -2,7 +2,7 @@
 //! depend on shapes and token ids alone, so a gate at full size needs no real weights.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -244,6 +244,57 @@ fn write_random(file: &mut impl Write, values: usize, random: &mut ChaCha8Rng) -
 fn bf16_bytes(value: f32) -> [u8; 2] {
     let [_, _, low, high] = value.to_le_bytes();
     [low, high]
+}
+
+/// A sharded copy of the checkpoint `file`: the embedding in the second shard, all else in the first, and the
+/// index of both. The data are copied, the headers made anew.
+pub(crate) fn write_sharded(file: &Path, dir: &Path) -> Result<()> {
+    const EMBEDDING: &str = "model.embed_tokens.weight";
+    const SHARDS: [&str; 2] = [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ];
+    std::fs::create_dir_all(dir)?;
+    let mut source = File::open(file)?;
+    let mut length = [0; 8];
+    source.read_exact(&mut length)?;
+    let mut text = vec![0; usize::try_from(u64::from_le_bytes(length))?];
+    source.read_exact(&mut text)?;
+    let data_start = 8 + text.len() as u64;
+    let header: Map<String, Value> = serde_json::from_slice(&text)?;
+    let mut weight_map = Map::new();
+    for (name, shard) in SHARDS.iter().enumerate() {
+        let mut shard_header = Map::new();
+        let mut ranges = Vec::new();
+        let mut offset = 0;
+        for (tensor, entry) in &header {
+            if (tensor == EMBEDDING) != (name == 1) {
+                continue;
+            }
+            let at = |index: usize| {
+                let value = entry["data_offsets"][index].as_u64();
+                value.with_context(|| format!("no offsets of {tensor}"))
+            };
+            let (start, end) = (at(0)?, at(1)?);
+            let mut entry = entry.clone();
+            entry["data_offsets"] = json!([offset, offset + end - start]);
+            offset += end - start;
+            ranges.push((data_start + start, end - start));
+            weight_map.insert(tensor.clone(), json!(shard));
+            shard_header.insert(tensor.clone(), entry);
+        }
+        let text = serde_json::to_vec(&shard_header)?;
+        let mut copy = BufWriter::with_capacity(1 << 20, File::create(dir.join(shard))?);
+        copy.write_all(&u64::try_from(text.len())?.to_le_bytes())?;
+        copy.write_all(&text)?;
+        for (start, bytes) in ranges {
+            source.seek(SeekFrom::Start(start))?;
+            std::io::copy(&mut (&source).take(bytes), &mut copy)?;
+        }
+        copy.flush()?;
+    }
+    let index = json!({ "metadata": { "total_size": 0 }, "weight_map": weight_map });
+    write_json(&dir.join("model.safetensors.index.json"), &index)
 }
 
 fn write_json(path: &Path, value: &Value) -> Result<()> {

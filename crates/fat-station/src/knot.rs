@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::locator::Locator;
 use crate::origin::Origins;
-use crate::places::{Candidate, Places};
+use crate::places::{Candidate, KnotPlace, Places};
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use gkq_v2::{Block, Knot, Section};
@@ -56,14 +56,18 @@ impl OpenKnot {
     /// none; otherwise what went wrong with the knot that was found.
     pub async fn open(config: &Config, traffic: &Traffic) -> Result<Self, Error> {
         let places = Places::find(config, traffic).await?;
-        let origins = places.origins;
-        let cache = BlockCache::new(config.cache_dir.as_deref());
+        let origins = &places.origins;
+        let cache = BlockCache::with_limit(config.cache_dir.as_deref(), config.cache_limit_bytes);
         let (mut tried, mut forbidden) = (Vec::new(), None);
         for candidate in &places.knots {
-            let locator = candidate.locator();
-            let opened = match locator {
-                Locator::File(path) => open_file(path, locator, config.verify),
-                Locator::Http(_) => open_remote(locator, &origins, &cache, traffic).await,
+            let opened = match places.knot(candidate, traffic).await {
+                Ok(None) => {
+                    let place = candidate.locator();
+                    tried.push(format!("{place}: no manifest that names these rows"));
+                    continue;
+                }
+                Ok(Some(place)) => open_at(place, config, origins, (&cache, traffic)).await,
+                Err(error) => Err(error),
             };
             match opened {
                 Err(Error::Origin { object, source }) if source.kind() == ErrorKind::NotFound => {
@@ -81,13 +85,13 @@ impl OpenKnot {
                     tried.push(format!("{object}: {source}"));
                 }
                 Err(error) => return Err(error),
-                Ok((front, payloads)) => {
+                Ok((place, front, payloads)) => {
                     return Ok(Self {
-                        locator: locator.clone(),
-                        rows: places.rows,
+                        locator: place.locator,
+                        rows: place.rows,
                         front,
                         payloads,
-                        origins,
+                        origins: origins.clone(),
                         cache,
                     });
                 }
@@ -184,6 +188,24 @@ impl WantedPayload {
             blake3: section.blake3,
         }
     }
+}
+
+/// Opens the knot at `place`, and holds it against the manifest that named it.
+async fn open_at(
+    place: KnotPlace,
+    config: &Config,
+    origins: &Origins,
+    (cache, traffic): (&BlockCache, &Traffic),
+) -> Result<(KnotPlace, Knot, Payloads), Error> {
+    let locator = &place.locator;
+    let (front, payloads) = match locator {
+        Locator::File(path) => open_file(path, locator, config.verify)?,
+        Locator::Http(_) => open_remote(locator, origins, cache, traffic).await?,
+    };
+    if let Some(manifest) = &place.manifest {
+        manifest.check_knot(&front)?;
+    }
+    Ok((place, front, payloads))
 }
 
 fn open_file(path: &Path, locator: &Locator, verify: Verify) -> Result<(Knot, Payloads), Error> {

@@ -9,10 +9,11 @@ use crate::locator::Locator;
 use crate::matrix::EMBED_TOKENS;
 use crate::resolver::{LocatedTable, Table};
 use crate::traffic::{Kind, Traffic};
-use columnar_embed::RowLayout;
 use columnar_embed::locate::{
-    Container, Evidence, Found, LocateOptions, Located, LocationHint, Wanted, assume, locate,
+    Container, Evidence, Found, LocateOptions, Located, LocationHint, Wanted, assume,
+    expect_length, locate,
 };
+use columnar_embed::{RowLayout, RowMap, Sidecar};
 use gkq_v2::{Block, Columnar, Knot, SectionKind};
 use helix_transport::{ErrorKind, RangeSource};
 use std::ops::Range;
@@ -24,6 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct RowTable {
     locator: Locator,
     source: Arc<dyn RangeSource>,
+    /// Where the knot declares rows of several kinds: which each row has.
+    sidecar: Option<Arc<Sidecar>>,
     verify: Verify,
     state: Mutex<State>,
 }
@@ -33,6 +36,8 @@ enum State {
     /// Nobody has looked.
     Unread,
     At(Located),
+    /// A row file of several kinds of rows, which the first reply must prove by its length.
+    Mixed(Arc<dyn RangeSource>),
     /// It is another table, or none, for this reason.
     Unfit(String),
 }
@@ -50,11 +55,13 @@ impl RowTable {
     /// The object at `locator`. Nothing remote is read.
     ///
     /// # Errors
-    /// [`Error::Origin`] for a file that cannot be opened or a URL that cannot be asked.
+    /// [`Error::Origin`] for a file that cannot be opened or a URL that cannot be asked, [`Error::Rows`]
+    /// for a knot whose sidecar is none of its matrix.
     pub fn open(locator: &Locator, knot: &OpenKnot, verify: Verify) -> Result<Self, Error> {
         Ok(Self {
             source: knot.origins().open(locator)?,
             locator: locator.clone(),
+            sidecar: sidecar(knot)?,
             verify,
             state: Mutex::new(State::Unread),
         })
@@ -74,6 +81,21 @@ impl RowTable {
             State::Unread => return Table::Unread { object },
             State::Unfit(reason) => return Table::Unfit { object, reason },
             State::At(located) => located,
+            State::Mixed(source) => {
+                return match (source.version(), &self.sidecar) {
+                    (Some(_), Some(sidecar)) => Table::Located {
+                        object,
+                        table: LocatedTable {
+                            container: "rows of several kinds".to_owned(),
+                            rows: sidecar.rows(),
+                            row_bytes: u64::from(sidecar.matrix_row_bytes()),
+                            dtype: section.dtype.name(),
+                            base_bytes: 0,
+                        },
+                    },
+                    _ => Table::Unread { object },
+                };
+            }
         };
         // An assumption about an object that no reply has come of is none yet.
         if located.evidence == Evidence::Assumed && located.source.version().is_none() {
@@ -93,24 +115,33 @@ impl RowTable {
 
     /// Where the rows are, once [`RowTable::locate`] has found them.
     #[must_use]
-    pub fn located(&self) -> Option<Located> {
+    pub fn rows(&self) -> Option<(Arc<dyn RangeSource>, RowMap)> {
         match self.state() {
-            State::At(located) => Some(located),
+            State::At(located) => Some((located.source, located.layout.into())),
+            State::Mixed(source) => Some((source, Arc::clone(self.sidecar.as_ref()?).into())),
             State::Unread | State::Unfit(_) => None,
         }
+    }
+
+    /// Which kind each row has, where the knot declares several.
+    #[must_use]
+    pub fn sidecar(&self) -> Option<&Arc<Sidecar>> {
+        self.sidecar.as_ref()
     }
 
     /// The rows in one piece, once they are located.
     #[must_use]
     pub fn whole(&self) -> Option<WholeTable> {
-        let located = self.located()?;
-        let range = located.layout.base_bytes()..located.layout.end_bytes();
-        Some(match (&self.locator, located.container) {
-            // A shard is another file than the one that was named.
-            (Locator::File(path), container) if container != Container::ShardedIndex => {
-                WholeTable::File(path.clone(), range)
-            }
-            _ => WholeTable::Object(located.source, range),
+        let (source, map) = self.rows()?;
+        let range = map.base_bytes()..map.end_bytes();
+        // A shard is another file than the one that was named.
+        let is_shard = matches!(
+            self.state(),
+            State::At(located) if located.container == Container::ShardedIndex
+        );
+        Some(match &self.locator {
+            Locator::File(path) if !is_shard => WholeTable::File(path.clone(), range),
+            _ => WholeTable::Object(source, range),
         })
     }
 
@@ -127,6 +158,10 @@ impl RowTable {
         traffic: &Traffic,
     ) -> Result<(), Error> {
         if !matches!(self.state(), State::Unread) {
+            return Ok(());
+        }
+        if let Some(sidecar) = &self.sidecar {
+            self.set(self.assume_mixed(knot, sidecar));
             return Ok(());
         }
         if &self.locator == knot.locator() {
@@ -157,22 +192,29 @@ impl RowTable {
         section: &Columnar,
         traffic: &Traffic,
     ) -> Result<bool, Error> {
-        let State::At(before) = self.state() else {
-            return Ok(false);
-        };
-        let Some(version) = before.source.version() else {
-            return Ok(false);
+        let before = match (self.state(), &self.sidecar) {
+            (State::At(before), _) => before,
+            (State::Mixed(_), Some(sidecar)) => {
+                let now = self.assume_mixed(knot, sidecar);
+                let changed = matches!(now, State::Unfit(_));
+                self.set(now);
+                return Ok(changed);
+            }
+            _ => return Ok(false),
         };
         if before.evidence != Evidence::Assumed {
             return Ok(false);
         }
-        // The hint that was wrong is not tried again; one that the length suggests now may be.
+        // The hint that was wrong is not tried again; one that the length suggests now may be. An
+        // object that is too short for every row that was asked has not even told its length.
+        let version = before.source.version();
+        let len_bytes = version.map(|version| version.len_bytes);
         let hint = hint(knot.front(), self.verify)
-            .filter(|hint| hint.object_bytes == version.len_bytes)
+            .filter(|hint| len_bytes == Some(hint.object_bytes))
             .filter(|hint| hint.base_bytes != before.layout.base_bytes());
         tracing::warn!(
             object = before.source.name(),
-            bytes = version.len_bytes,
+            bytes = len_bytes,
             "rows are not where they were assumed: looking into the object"
         );
         self.search(knot, section, hint, traffic).await?;
@@ -180,8 +222,28 @@ impl RowTable {
             State::At(now) => {
                 now.layout != before.layout || now.source.name() != before.source.name()
             }
-            State::Unread | State::Unfit(_) => true,
+            State::Unread | State::Unfit(_) | State::Mixed(_) => true,
         })
+    }
+
+    /// The row file of a knot whose rows are of several kinds. Its length is all there is to know it
+    /// by, as its rows are proved one by one; no container holds such rows.
+    fn assume_mixed(&self, knot: &OpenKnot, sidecar: &Sidecar) -> State {
+        let expected = sidecar.table_bytes();
+        let unfit = |found: String| {
+            State::Unfit(format!(
+                "its rows are {found}, those of the knot's row file are of several kinds, {expected} bytes"
+            ))
+        };
+        if &self.locator == knot.locator() {
+            return unfit("all of one kind".to_owned());
+        }
+        match self.source.version() {
+            Some(version) if version.len_bytes != expected => {
+                unfit(format!("{} bytes", version.len_bytes))
+            }
+            _ => State::Mixed(expect_length(&self.source, expected)),
+        }
     }
 
     async fn search(
@@ -298,6 +360,38 @@ impl RowTable {
     }
 }
 
+/// The sidecar of the matrix's rows, if the knot has one. It lies in the front, whose digest was
+/// checked, so a fault in it is the publisher's.
+fn sidecar(knot: &OpenKnot) -> Result<Option<Arc<Sidecar>>, Error> {
+    let front = knot.front();
+    let block = front.block(EMBED_TOKENS);
+    let Some((block, columnar)) = block.and_then(|block| Some((block, block.columnar.as_ref()?)))
+    else {
+        return Ok(None);
+    };
+    let Some(range) = &columnar.row_sidecar else {
+        return Ok(None);
+    };
+    let bytes = front.front_slice(range).unwrap_or_default();
+    let sidecar = Sidecar::parse(bytes).map_err(|error| Error::rows(knot.locator(), error))?;
+    let found = (
+        sidecar.rows(),
+        sidecar.cols() as u64,
+        sidecar.matrix().name(),
+    );
+    let cols = block.shape.last().copied().unwrap_or(0);
+    let (rows, dtype) = (columnar.rows, columnar.dtype.name());
+    if found != (rows, cols, dtype) {
+        let (found_rows, found_cols, found_dtype) = found;
+        return Err(Error::config(format!(
+            "the sidecar of knot {} is of {found_rows} rows of {found_cols} values {found_dtype}, \
+             {EMBED_TOKENS} has {rows} of {cols} values {dtype}: the knot must be packed again",
+            knot.locator()
+        )));
+    }
+    Ok(Some(Arc::new(sidecar)))
+}
+
 /// Rows and bytes of a row of a dense matrix as it is stored.
 fn block_rows(block: &Block) -> Option<(u64, u64)> {
     match block.shape.as_slice() {
@@ -335,7 +429,7 @@ pub fn may_be_misplaced(error: &Error) -> bool {
     match error {
         Error::Rows { source, .. } => matches!(
             source.kind(),
-            ErrorKind::Changed | ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Config
+            ErrorKind::Changed | ErrorKind::Corrupt | ErrorKind::Unsupported
         ),
         _ => false,
     }

@@ -1,6 +1,6 @@
 //! One case: a columnar run, a dense run, and what the origin logged.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::DECODED_TOKENS;
@@ -26,6 +26,9 @@ pub(super) struct Case {
     pub(super) prefill_path_bytes_received: u64,
     pub(super) prefill_round_trips: u64,
     pub(super) path_bytes_received: u64,
+    pub(super) path_bytes_useful: u64,
+    /// Rounds of requests for paths; they travel with the rows.
+    pub(super) path_waves: u64,
     pub(super) full_table_bytes: u64,
     pub(super) requests: u64,
     pub(super) request_waves: u64,
@@ -46,6 +49,8 @@ pub(super) struct Rules {
     pub(super) byte_gate: ByteGate,
     /// Least number of distinct rows asked in decode; 0 where the model picks its own tokens.
     pub(super) least_decode_rows: u64,
+    /// Whether the share of path bytes is gated: a toy's rows are shorter than its paths.
+    pub(super) paths_are_gated: bool,
 }
 
 /// What the byte gate covers.
@@ -127,13 +132,16 @@ impl LogComparison {
     fn equals(&self, finished: &Finished) -> bool {
         let bytes = &finished.summary.bytes;
         let of_knot = [&bytes.paths, &bytes.head, &bytes.blocks, &bytes.probe];
-        let knot_bytes: u64 = of_knot.iter().map(|meter| meter.received).sum();
+        let knot_bytes: u64 = of_knot
+            .iter()
+            .map(|meter| meter.received + meter.framing)
+            .sum();
         let knot_requests: u64 = of_knot.iter().map(|meter| meter.requests).sum();
-        self.rows.body_bytes == bytes.rows.received
+        self.rows.body_bytes == bytes.rows.received + bytes.rows.framing
             && self.rows.requests == bytes.rows.requests
             && self.knot.body_bytes == knot_bytes
             && self.knot.requests == knot_requests
-            && self.all.body_bytes == finished.summary.total_received_bytes
+            && self.all.body_bytes == finished.summary.total_received_bytes + bytes.framing()
     }
 }
 
@@ -168,6 +176,8 @@ fn assemble(
         prefill_path_bytes_received: embedding.prefill_path_received_bytes,
         prefill_round_trips: embedding.prefill_round_trips,
         path_bytes_received: bytes.paths.received,
+        path_bytes_useful: bytes.paths.useful,
+        path_waves: bytes.paths.round_trips,
         full_table_bytes: embedding.full_table_bytes,
         requests: log.all.requests,
         request_waves: bytes.rows.round_trips,
@@ -177,18 +187,12 @@ fn assemble(
         retries: bytes.retries(),
         integrity_failures: summary.integrity_failures,
         tokens_equal_dense: columnar.tokens == dense.tokens,
-        logits_bitwise_equal: logits(columnar)? == logits(dense)?,
+        logits_bitwise_equal: columnar.logits()? == dense.logits()?,
         client_bytes_equal_origin_log: log.equals(columnar),
         rules: Rules {
             byte_gate,
             least_decode_rows,
+            paths_are_gated: model.is_real,
         },
     })
-}
-
-/// The raw bytes: equal bytes are equal floats, also where a comparison of floats would say otherwise.
-fn logits(finished: &Finished) -> Result<Vec<u8>> {
-    let bytes = std::fs::read(&finished.logits).context("no logits file")?;
-    ensure!(!bytes.is_empty(), "the logits file is empty");
-    Ok(bytes)
 }

@@ -9,6 +9,12 @@ const EMBEDDING_BYTES_LIMIT: u64 = 500_000;
 /// Rows received over rows used: the planner's overfetch budget.
 const AMPLIFICATION_LIMIT_PERCENT: u64 = 105;
 
+/// Path bytes over row bytes, both as received.
+const PATH_LIMIT_PERCENT: u64 = 15;
+
+/// Path bytes that a row may take: six levels below the pinned one.
+const PATH_BYTES_A_ROW_LIMIT: u64 = 96;
+
 /// Every gate that `case` misses, in words with numbers.
 pub(super) fn failures(case: &Case) -> Vec<String> {
     let mut failures = Vec::new();
@@ -58,6 +64,7 @@ pub(super) fn failures(case: &Case) -> Vec<String> {
             case.distinct_decode_rows, case.rules.least_decode_rows
         ),
     );
+    path_failures(case, &mut require);
     let (gated, of) = match case.rules.byte_gate {
         ByteGate::Session => (
             case.embedding_bytes_received + case.path_bytes_received,
@@ -74,4 +81,30 @@ pub(super) fn failures(case: &Case) -> Vec<String> {
         format!("{gated} embedding bytes for {of}, limit {EMBEDDING_BYTES_LIMIT}"),
     );
     failures
+}
+
+/// Verified rows cost little more than rows, and no time of their own.
+fn path_failures(case: &Case, require: &mut impl FnMut(bool, String)) {
+    require(
+        !case.rules.paths_are_gated
+            || case.path_bytes_received * 100 <= case.embedding_bytes_received * PATH_LIMIT_PERCENT,
+        format!(
+            "{} path bytes for {} row bytes, limit {PATH_LIMIT_PERCENT} %",
+            case.path_bytes_received, case.embedding_bytes_received
+        ),
+    );
+    require(
+        case.path_bytes_useful <= case.distinct_rows * PATH_BYTES_A_ROW_LIMIT,
+        format!(
+            "{} path bytes for {} rows, limit {PATH_BYTES_A_ROW_LIMIT} a row",
+            case.path_bytes_useful, case.distinct_rows
+        ),
+    );
+    require(
+        case.path_waves <= case.request_waves,
+        format!(
+            "{} waves of paths for {} waves of rows",
+            case.path_waves, case.request_waves
+        ),
+    );
 }

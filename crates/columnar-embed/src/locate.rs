@@ -183,6 +183,13 @@ pub fn assume(
     assumed::bare(source, wanted).map(Some)
 }
 
+/// The object behind `source`, which must have `object_bytes` bytes: every read of it fails as soon
+/// as a reply tells another length ([`helix_transport::Error::Changed`]).
+#[must_use]
+pub fn expect_length(source: &Arc<dyn RangeSource>, object_bytes: u64) -> Arc<dyn RangeSource> {
+    assumed::of_length(source, object_bytes)
+}
+
 /// Finds the rows of `wanted` in the object behind `source`, by content. Costs nothing where the
 /// object's length is known and is the table's; else one read of 64 KiB, and what its header takes
 /// beyond that.

@@ -1,11 +1,14 @@
 //! Where each row lies and what its bytes stand for: one stride for all rows, or a sidecar for rows
 //! of several kinds. Not I/O. Specification: docs/format/row-store.md, "Layout".
 
+use std::sync::Arc;
+
 use helix_transport::ByteRange;
 
 use crate::{
     Error, Row,
     layout::{RowId, RowLayout},
+    sidecar::Sidecar,
 };
 
 /// From a row id to its bytes in an object, and from the bytes stored there to the row that is
@@ -19,11 +22,19 @@ use crate::{
 pub enum RowMap {
     /// All rows at one stride; stored rows are the rows of the matrix.
     Fixed(RowLayout),
+    /// Rows of several kinds, one after another from the start of the object.
+    Indexed(Arc<Sidecar>),
 }
 
 impl From<RowLayout> for RowMap {
     fn from(layout: RowLayout) -> Self {
         Self::Fixed(layout)
+    }
+}
+
+impl From<Arc<Sidecar>> for RowMap {
+    fn from(sidecar: Arc<Sidecar>) -> Self {
+        Self::Indexed(sidecar)
     }
 }
 
@@ -33,14 +44,17 @@ impl RowMap {
     pub fn rows(&self) -> u64 {
         match self {
             Self::Fixed(layout) => layout.rows(),
+            Self::Indexed(sidecar) => sidecar.rows(),
         }
     }
 
-    /// Bytes of a row as it is handed out; no stored row is longer.
+    /// Bytes of a row as it is handed out. A stored row may have a few more, its scale, where rows
+    /// are very short.
     #[must_use]
     pub fn row_bytes(&self) -> u32 {
         match self {
             Self::Fixed(layout) => layout.row_bytes(),
+            Self::Indexed(sidecar) => sidecar.matrix_row_bytes(),
         }
     }
 
@@ -49,6 +63,7 @@ impl RowMap {
     pub fn base_bytes(&self) -> u64 {
         match self {
             Self::Fixed(layout) => layout.base_bytes(),
+            Self::Indexed(_) => 0,
         }
     }
 
@@ -57,6 +72,7 @@ impl RowMap {
     pub fn table_bytes(&self) -> u64 {
         match self {
             Self::Fixed(layout) => layout.table_bytes(),
+            Self::Indexed(sidecar) => sidecar.table_bytes(),
         }
     }
 
@@ -65,6 +81,7 @@ impl RowMap {
     pub fn end_bytes(&self) -> u64 {
         match self {
             Self::Fixed(layout) => layout.end_bytes(),
+            Self::Indexed(sidecar) => sidecar.table_bytes(),
         }
     }
 
@@ -92,6 +109,7 @@ impl RowMap {
     pub fn check(&self, id: RowId) -> Result<(), Error> {
         match self {
             Self::Fixed(layout) => layout.check(id),
+            Self::Indexed(sidecar) => sidecar.check(id),
         }
     }
 
@@ -99,6 +117,7 @@ impl RowMap {
     pub(crate) fn checked_range(&self, id: RowId) -> ByteRange {
         match self {
             Self::Fixed(layout) => layout.checked_range(id),
+            Self::Indexed(sidecar) => sidecar.checked_range(id),
         }
     }
 
@@ -109,17 +128,19 @@ impl RowMap {
     /// [`Error::RowOutsideMatrix`], or [`Error::RowLength`] where `stored` has not the length of
     /// row `id`.
     pub fn widen(&self, id: RowId, stored: Row) -> Result<Row, Error> {
-        let (expected_bytes, found_bytes) = (self.stored_bytes(id)?, stored.len() as u64);
-        if expected_bytes != found_bytes {
-            return Err(Error::RowLength {
-                row: id,
-                expected_bytes,
-                found_bytes,
-            });
+        let layout = match self {
+            Self::Fixed(layout) => layout,
+            Self::Indexed(sidecar) => return Ok(sidecar.widen(id, &stored)?.into()),
+        };
+        layout.check(id)?;
+        if stored.len() as u64 == u64::from(layout.row_bytes()) {
+            return Ok(stored);
         }
-        match self {
-            Self::Fixed(_) => Ok(stored),
-        }
+        Err(Error::RowLength {
+            row: id,
+            expected_bytes: layout.row_bytes().into(),
+            found_bytes: stored.len() as u64,
+        })
     }
 
     /// Whether all stored rows lie inside an object of `len_bytes` bytes named `object`.
@@ -129,6 +150,12 @@ impl RowMap {
     pub fn check_object(&self, object: &str, len_bytes: u64) -> Result<(), Error> {
         match self {
             Self::Fixed(layout) => layout.check_object(object, len_bytes),
+            Self::Indexed(sidecar) if sidecar.table_bytes() <= len_bytes => Ok(()),
+            Self::Indexed(sidecar) => Err(Error::ObjectTooShort {
+                object: object.to_owned(),
+                expected_bytes: sidecar.table_bytes(),
+                found_bytes: len_bytes,
+            }),
         }
     }
 }

@@ -2,6 +2,8 @@
 //! whole. Not a packer: what the rows mean and where the tree is kept is the caller's business.
 //! Specification: docs/format/row-store.md, "Bare row file".
 
+mod mixed;
+
 use std::{
     fs::{self, File, OpenOptions},
     io::{BufWriter, Write},
@@ -16,6 +18,8 @@ use crate::{
     row_tree::{RowTree, RowTreeBuilder},
 };
 
+pub use mixed::{MixedRowFileWriter, MixedRows};
+
 /// Bytes gathered before a write: rows are small, system calls are not.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -23,11 +27,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct RowFileWriter<P> {
     layout: RowLayout,
-    partial: PartialFile,
-    rows: BufWriter<File>,
-    digest: blake3::Hasher,
-    tree: RowTreeBuilder<P>,
-    written: u64,
+    sink: RowSink<P>,
 }
 
 /// What a finished row file is known by.
@@ -50,16 +50,8 @@ impl<P: Write> RowFileWriter<P> {
     /// `path` cannot be created.
     pub fn create(path: &Path, rows: u64, row_bytes: u32, paths: P) -> Result<Self, Error> {
         let layout = RowLayout::new(0, rows, row_bytes)?;
-        let tree = RowTreeBuilder::new(rows, paths)?;
-        let (partial, file) = PartialFile::create(path)?;
-        Ok(Self {
-            layout,
-            partial,
-            rows: BufWriter::with_capacity(BUFFER_BYTES, file),
-            digest: blake3::Hasher::new(),
-            tree,
-            written: 0,
-        })
+        let sink = RowSink::create(path, rows, paths)?;
+        Ok(Self { layout, sink })
     }
 
     /// Adds the next row.
@@ -68,7 +60,44 @@ impl<P: Write> RowFileWriter<P> {
     /// [`Error::RowLength`] for a row of another length, [`Error::RowCount`] behind the last row,
     /// [`Error::Write`] where the file or the path table cannot be written.
     pub fn push(&mut self, row: &[u8]) -> Result<(), Error> {
-        let (expected_bytes, found_bytes) = (u64::from(self.layout.row_bytes()), row.len() as u64);
+        self.sink.push(row, self.layout.row_bytes())
+    }
+
+    /// Ends the file: everything is on disk before the name appears.
+    ///
+    /// # Errors
+    /// [`Error::RowCount`] where rows are missing, [`Error::Write`] as [`RowFileWriter::push`].
+    pub fn finish(self) -> Result<WrittenRows<P>, Error> {
+        self.sink.finish()
+    }
+}
+
+/// Rows on their way to a file, whatever their lengths: bytes, digest and tree.
+#[derive(Debug)]
+struct RowSink<P> {
+    partial: PartialFile,
+    rows: BufWriter<File>,
+    digest: blake3::Hasher,
+    tree: RowTreeBuilder<P>,
+    written: u64,
+}
+
+impl<P: Write> RowSink<P> {
+    fn create(path: &Path, rows: u64, paths: P) -> Result<Self, Error> {
+        let tree = RowTreeBuilder::new(rows, paths)?;
+        let (partial, file) = PartialFile::create(path)?;
+        Ok(Self {
+            partial,
+            rows: BufWriter::with_capacity(BUFFER_BYTES, file),
+            digest: blake3::Hasher::new(),
+            tree,
+            written: 0,
+        })
+    }
+
+    /// Adds the next row, which must have `row_bytes` bytes.
+    fn push(&mut self, row: &[u8], row_bytes: u32) -> Result<(), Error> {
+        let (expected_bytes, found_bytes) = (u64::from(row_bytes), row.len() as u64);
         if expected_bytes != found_bytes {
             let row = RowId(self.written);
             return Err(Error::RowLength {
@@ -86,11 +115,7 @@ impl<P: Write> RowFileWriter<P> {
         Ok(())
     }
 
-    /// Ends the file: everything is on disk before the name appears.
-    ///
-    /// # Errors
-    /// [`Error::RowCount`] where rows are missing, [`Error::Write`] as [`RowFileWriter::push`].
-    pub fn finish(self) -> Result<WrittenRows<P>, Error> {
+    fn finish(self) -> Result<WrittenRows<P>, Error> {
         let (tree, paths) = self.tree.finish()?;
         let partial = self.partial;
         let file = self

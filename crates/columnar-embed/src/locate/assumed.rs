@@ -47,15 +47,19 @@ fn located(
     (base_bytes, object_bytes): (u64, u64),
     container: Container,
 ) -> Result<Located, crate::Error> {
-    let source = ExpectedLength {
-        inner: Arc::clone(source),
-        object_bytes,
-    };
     Ok(Located {
-        source: Arc::new(source),
+        source: of_length(source, object_bytes),
         layout: wanted.layout(base_bytes)?,
         container,
         evidence: Evidence::Assumed,
+    })
+}
+
+/// `source`, held to one length of its object.
+pub(super) fn of_length(source: &Arc<dyn RangeSource>, object_bytes: u64) -> Arc<dyn RangeSource> {
+    Arc::new(ExpectedLength {
+        inner: Arc::clone(source),
+        object_bytes,
     })
 }
 

@@ -9,6 +9,7 @@
     reason = "a test may stop at a fault, and its tables fit in memory"
 )]
 
+mod disk;
 mod flight;
 mod integrity;
 mod locate;

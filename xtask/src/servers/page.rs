@@ -50,12 +50,13 @@ batch is refused because the object changed, or a cache still serves the old one
 const CACHE_HEAD: &str = "
 ## A site cache in front of ten stations
 
-Ten cold stations ask the cache at once, each with one of the seven prompts of the acceptance runs. No byte leaves the
-origin twice, by the origin's own log; the run fails if one does. The first column is also what the ten would move
-without a cache: where prompts share few rows, as these, slices bring more than they save until the same rows are asked
-again. What a cache always saves is the origin's requests, and the way to it.
+Ten cold stations ask the cache at once, each with one of the seven prompts of the acceptance runs; then ten more do. No
+byte leaves the origin twice, by the origin's own log; the run fails if one does. The first column is also what the twenty
+would move without a cache. Slices are rounded up to 4 KiB: where prompts share as few rows as these, they bring more than
+they save until the same rows are asked again, and from then on nothing. A cache of whole objects moves the file once,
+whatever is asked.
 
-| cache | rows that the ten read | distinct rows among them | the origin sent | in requests |
+| cache | rows that the twenty read | distinct rows among them | the origin sent | in requests |
 |---|---|---|---|---|
 ";
 

@@ -15,6 +15,7 @@ mod fuzz;
 mod kill_tier;
 mod models;
 mod origin;
+mod publish_guide;
 mod repository;
 mod servers;
 mod soak;
@@ -46,6 +47,8 @@ enum Task {
     Test(test::Arguments),
     /// Cold stations against real servers on loopback; the table of docs/servers.md.
     Servers(servers::Arguments),
+    /// docs/publish-to-r2.md, word for word, against an S3 service on loopback; publishers that are killed.
+    PublishGuide(publish_guide::Arguments),
     /// Acceptance: cold columnar runs against dense runs, bytes against the origin's own log.
     E2e(e2e::Arguments),
     /// Measures what the workloads move and writes docs/COLUMNAR_BANDWIDTH_REPORT.md.
@@ -69,6 +72,7 @@ fn main() -> Result<()> {
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
         Task::Servers(arguments) => servers::run(&arguments),
+        Task::PublishGuide(arguments) => publish_guide::run(&arguments),
         Task::E2e(arguments) => e2e::run(&arguments),
         Task::BandwidthReport(arguments) => bandwidth_report::run(&arguments),
         Task::Tidy => tidy::run(),

@@ -77,6 +77,109 @@ pub enum Fault {
     /// This object is served in place of the one that is there: another version, as of a cache that
     /// has not heard of the new one. Several ranges are answered in the given manner.
     Instead(Object, Several),
+    /// An honest reply after a pause.
+    Delay(Duration),
+    /// The head comes in pieces with a pause before each.
+    SlowHead {
+        /// Length of a piece.
+        piece_bytes: u64,
+        /// Pause before each piece.
+        pause: Duration,
+    },
+    /// The connection is closed (FIN) within the head.
+    TruncateHead {
+        /// Head bytes sent before.
+        after_head_bytes: u64,
+    },
+    /// The connection is reset (RST) within the head.
+    ResetHead {
+        /// Head bytes sent before.
+        after_head_bytes: u64,
+    },
+    /// Interim replies (100, 102, 103) before an honest one.
+    Interim {
+        /// Their status.
+        code: u16,
+        /// How many.
+        times: u32,
+    },
+    /// Bytes that are no HTTP, then the end.
+    Garbage,
+    /// An honest reply with these fields added to its head.
+    Fields(Vec<(String, String)>),
+    /// An honest reply as HTTP/1.0 gave it: no `Content-Length`, ended by closing.
+    Http10,
+    /// An honest body in chunks, without `Content-Length`.
+    Chunked,
+    /// The same, with trailers that contradict the head.
+    Trailers,
+    /// An honest reply, after which the connection is reset.
+    ResetWhenIdle,
+    /// An honest reply, then an unasked 408 and the end: how some servers clear idle connections.
+    RequestTimeout,
+    /// Several of these at once, where they concern different things.
+    All(Vec<Fault>),
+}
+
+impl Fault {
+    /// The faults this one is made of.
+    pub(crate) fn parts(&self) -> &[Fault] {
+        match self {
+            Fault::All(parts) => parts,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// A short name, for logs and tables; composed faults have that of their first part.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Fault::None => "none",
+            Fault::HangUp => "hang-up",
+            Fault::Reset { .. } => "reset",
+            Fault::CloseWhenIdle => "close-when-idle",
+            Fault::Silence => "silence",
+            Fault::Stall { .. } => "stall",
+            Fault::Drip { .. } => "drip",
+            Fault::Truncate { .. } => "truncate",
+            Fault::ContentLength(_) => "wrong-content-length",
+            Fault::ChunkedWithExtra(_) => "chunked-too-long",
+            Fault::WholeObject => "whole-object",
+            Fault::Status { code, .. } => match code {
+                403 => "status-403",
+                404 => "status-404",
+                408 => "status-408",
+                416 => "status-416",
+                429 => "status-429",
+                500 => "status-500",
+                502 => "status-502",
+                503 => "status-503",
+                504 => "status-504",
+                _ => "status-other",
+            },
+            Fault::Etag(_) => "wrong-etag",
+            Fault::Superset { .. } => "superset",
+            Fault::Shift(_) => "shifted-bytes",
+            Fault::Encoding(_) => "encoding",
+            Fault::ContentRange(_) => "wrong-content-range",
+            Fault::Redirect(_) => "redirect",
+            Fault::Several(_) => "several",
+            Fault::Instead(..) => "other-version",
+            Fault::Delay(_) => "delay",
+            Fault::SlowHead { .. } => "slow-head",
+            Fault::TruncateHead { .. } => "truncated-head",
+            Fault::ResetHead { .. } => "reset-in-head",
+            Fault::Interim { .. } => "interim-replies",
+            Fault::Garbage => "garbage",
+            Fault::Fields(_) => "added-fields",
+            Fault::Http10 => "http-1.0",
+            Fault::Chunked => "chunked",
+            Fault::Trailers => "trailers",
+            Fault::ResetWhenIdle => "reset-when-idle",
+            Fault::RequestTimeout => "unasked-408",
+            Fault::All(parts) => parts.first().map_or("none", Fault::name),
+        }
+    }
 }
 
 /// Which request meets which fault.
@@ -91,6 +194,11 @@ enum Rule {
         seed: u64,
         percent: u32,
         faults: Vec<Fault>,
+    },
+    Weighted {
+        seed: u64,
+        per_million: u32,
+        faults: Vec<(u32, Fault)>,
     },
 }
 
@@ -121,6 +229,16 @@ impl Script {
         })
     }
 
+    /// `per_million` of the requests meet one of `faults`, each as often as its weight says, drawn by
+    /// `seed` and the request's number.
+    pub fn weighted(seed: u64, per_million: u32, faults: impl Into<Vec<(u32, Fault)>>) -> Self {
+        Self(Rule::Weighted {
+            seed,
+            per_million,
+            faults: faults.into(),
+        })
+    }
+
     /// The fault of request `number`, counted from 0 over all connections.
     #[must_use]
     pub fn fault(&self, number: u64) -> Fault {
@@ -142,6 +260,26 @@ impl Script {
                     return Fault::None;
                 }
                 faults[random.random_range(0..faults.len())].clone()
+            }
+            Rule::Weighted {
+                seed,
+                per_million,
+                faults,
+            } => {
+                let mut random = ChaCha8Rng::seed_from_u64(*seed);
+                random.set_stream(number);
+                let weights: u32 = faults.iter().map(|(weight, _)| weight).sum();
+                if weights == 0 || random.random_range(0..1_000_000) >= *per_million {
+                    return Fault::None;
+                }
+                let mut drawn = random.random_range(0..weights);
+                for (weight, fault) in faults {
+                    match drawn.checked_sub(*weight) {
+                        Some(rest) => drawn = rest,
+                        None => return fault.clone(),
+                    }
+                }
+                Fault::None
             }
         }
     }

@@ -1,13 +1,15 @@
-//! The command line of the test kit: `range-testkit link`. Prints the bound address as one line on
-//! stdout, then runs until it is interrupted.
+//! The command line of the test kit: `range-testkit link` and `range-testkit faults`. Prints the bound
+//! address as one line on stdout, then runs until it is interrupted.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use range_testkit::{Link, LinkOptions};
+use range_testkit::{FaultServer, Link, LinkOptions, Object, Script, mix};
 
 /// Network conditions for tests.
 #[derive(Debug, Parser)]
@@ -21,6 +23,27 @@ struct Cli {
 enum Command {
     /// A TCP proxy with a round trip time and a rate.
     Link(LinkArgs),
+    /// A range server that serves one file and misbehaves by seed.
+    Faults(FaultArgs),
+}
+
+#[derive(Debug, Args)]
+struct FaultArgs {
+    /// The file to serve, at `/rows`; it is held in memory.
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Bytes of one row: where faults cut.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    row_bytes: u64,
+    /// Seed of the script.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Requests of a million that meet a fault, of every kind there is.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    per_million: u32,
+    /// A line of JSON for each fault: `arrived_us`, `fault`, `range`, `status`.
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -41,13 +64,58 @@ struct LinkArgs {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Command::Link(args) = Cli::parse().command;
-    match run_link(&args).await {
+    let outcome = match Cli::parse().command {
+        Command::Link(args) => run_link(&args).await,
+        Command::Faults(args) => run_faults(&args).await,
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nowhere is left to report a closed stderr to.
-            let _ = writeln!(std::io::stderr(), "range-testkit link: {error}");
+            let _ = writeln!(std::io::stderr(), "range-testkit: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// How often the log is written out.
+const LOG_PAUSE: Duration = Duration::from_millis(200);
+
+async fn run_faults(args: &FaultArgs) -> std::io::Result<()> {
+    let object = Object::bytes(std::fs::read(&args.file)?);
+    let script = Script::weighted(
+        args.seed,
+        args.per_million,
+        mix::every_kind("/rows", args.row_bytes),
+    );
+    let server = FaultServer::start("/rows", object.clone(), script).await?;
+    server.put("/moved/rows", object);
+    let mut log = BufWriter::new(File::create(&args.log)?);
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{}", server.address())?;
+    stdout.flush()?;
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
+    loop {
+        let over = tokio::select! {
+            _ = &mut interrupted => true,
+            () = tokio::time::sleep(LOG_PAUSE) => false,
+        };
+        for entry in server.log().take_finished() {
+            if entry.fault == "none" {
+                continue;
+            }
+            let range = entry.range.unwrap_or_default();
+            let status = entry.status.unwrap_or(0);
+            writeln!(
+                log,
+                "{{\"arrived_us\":{},\"fault\":\"{}\",\"range\":\"{range}\",\"status\":{status}}}",
+                entry.arrived_us, entry.fault
+            )?;
+        }
+        log.flush()?;
+        if over {
+            return Ok(());
         }
     }
 }

@@ -2,7 +2,7 @@
 //! ranges, strong tags, `If-Match`; several ranges where the script says how; no TLS, no HTTP/2.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,8 +11,14 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::{Object, RequestLog, Script};
 
+mod answer;
+mod head;
 mod reply;
 mod request;
+
+pub(crate) use request::RequestHead;
+
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A server that runs until it is dropped.
 #[derive(Debug)]
@@ -40,7 +46,20 @@ impl FaultServer {
     /// # Errors
     /// If no loopback port can be bound.
     pub async fn start(path: &str, object: Object, script: Script) -> std::io::Result<Self> {
-        Self::start_with(path, object, script, true).await
+        Self::start_on(LOOPBACK, path, object, script).await
+    }
+
+    /// The same server on an address of choice, an IPv6 one for example; port 0 picks a free one.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub async fn start_on(
+        listen: SocketAddr,
+        path: &str,
+        object: Object,
+        script: Script,
+    ) -> std::io::Result<Self> {
+        Self::start_with(listen, path, object, script, true).await
     }
 
     /// The same server, but it ignores `If-Match`, as several real ones do.
@@ -52,16 +71,17 @@ impl FaultServer {
         object: Object,
         script: Script,
     ) -> std::io::Result<Self> {
-        Self::start_with(path, object, script, false).await
+        Self::start_with(LOOPBACK, path, object, script, false).await
     }
 
     async fn start_with(
+        listen: SocketAddr,
         path: &str,
         object: Object,
         script: Script,
         heeds_if_match: bool,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             objects: Mutex::new(HashMap::from([(path.to_owned(), object)])),

@@ -8,48 +8,14 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::Shared;
+use super::answer::{After, Body, Reply, reply_to, text};
+use super::head::HeadStyle;
 use super::request::RequestHead;
 use crate::log::LogEntry;
-use crate::{Fault, Object, Several};
+use crate::{Fault, Object};
 
 /// Body bytes made and written at a time.
 const PIECE_BYTES: u64 = 64 << 10;
-
-/// What follows a reply on its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    KeepAlive,
-    Close,
-    Reset,
-    /// Hold it until the peer leaves.
-    Hold,
-}
-
-/// A reply as it goes out, faults included.
-struct Reply {
-    status: u16,
-    fields: Vec<(&'static str, String)>,
-    body: Body,
-    /// Stop after that many body bytes, and then do `after`.
-    cut: Option<u64>,
-    drip: Option<(u64, std::time::Duration)>,
-    after: After,
-}
-
-enum Body {
-    /// Object bytes of this range.
-    Range {
-        start: u64,
-        end: u64,
-    },
-    Chunked {
-        start: u64,
-        end: u64,
-    },
-    Text(&'static str),
-    /// A multipart body.
-    Made(Vec<u8>),
-}
 
 pub(super) async fn serve(
     mut stream: TcpStream,
@@ -72,6 +38,8 @@ pub(super) async fn serve(
                 if_match: head.field("if-match"),
                 accept_encoding: head.field("accept-encoding"),
                 authorization: head.field("authorization"),
+                proxy_authorization: head.field("proxy-authorization"),
+                host: head.field("host"),
                 ..LogEntry::default()
             };
             let number = shared.log.begin(entry);
@@ -110,13 +78,17 @@ async fn respond(
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .fault(sequence);
-    match fault {
-        Fault::HangUp => return Ok(After::Close),
-        Fault::Silence => return Ok(After::Hold),
-        Fault::Reset {
-            after_body_bytes: 0,
-        } => return Ok(After::Reset),
-        _ => {}
+    let name = fault.name();
+    shared.log.update(number, |entry| entry.fault = name);
+    for part in fault.parts() {
+        match part {
+            Fault::HangUp => return Ok(After::Close),
+            Fault::Silence => return Ok(After::Hold),
+            Fault::Reset {
+                after_body_bytes: 0,
+            } => return Ok(After::Reset),
+            _ => {}
+        }
     }
     let object = {
         let objects = shared
@@ -125,9 +97,13 @@ async fn respond(
             .unwrap_or_else(PoisonError::into_inner);
         objects.get(head.path()).cloned()
     };
-    let object = match &fault {
-        Fault::Instead(other, _) => object.map(|_| other.clone()),
-        _ => object,
+    let instead = fault.parts().iter().find_map(|part| match part {
+        Fault::Instead(other, _) => Some(other),
+        _ => None,
+    });
+    let object = match instead {
+        Some(other) => object.map(|_| other.clone()),
+        None => object,
     };
     let reply = match &object {
         Some(object) => reply_to(head, object, &fault, shared.heeds_if_match),
@@ -136,13 +112,13 @@ async fn respond(
     shared
         .log
         .update(number, |entry| entry.status = Some(reply.status));
-    let mut text = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
-    for (name, value) in &reply.fields {
-        text.push_str(&format!("{name}: {value}\r\n"));
+    let style = HeadStyle::of(&fault);
+    if let Some(after) = style.write(&reply, writing).await? {
+        return Ok(after);
     }
-    text.push_str("\r\n");
-    writing.write_all(text.as_bytes()).await?;
-    write_body(&reply, object.as_ref(), shared, number, writing).await
+    let after = write_body(&reply, object.as_ref(), shared, number, writing).await?;
+    writing.write_all(&style.behind).await?;
+    Ok(after)
 }
 
 async fn write_body(
@@ -200,7 +176,9 @@ async fn write_body(
         next = piece_end;
     }
     if chunked && reply.cut.is_none() {
-        writing.write_all(b"0\r\n\r\n").await?;
+        writing.write_all(b"0\r\n").await?;
+        writing.write_all(reply.trailers.as_bytes()).await?;
+        writing.write_all(b"\r\n").await?;
     }
     Ok(reply.after)
 }
@@ -221,187 +199,4 @@ async fn write_made(
             .update(number, |entry| entry.body_bytes += piece.len() as u64);
     }
     Ok(reply.after)
-}
-
-fn text(status: u16, body: &'static str) -> Reply {
-    Reply {
-        status,
-        fields: vec![("Content-Length", body.len().to_string())],
-        body: Body::Text(body),
-        cut: None,
-        drip: None,
-        after: After::KeepAlive,
-    }
-}
-
-fn reply_to(head: &RequestHead, object: &Object, fault: &Fault, heeds_if_match: bool) -> Reply {
-    match fault {
-        Fault::Status { code, retry_after } => {
-            let mut reply = text(*code, "scripted\n");
-            reply.fields.extend(
-                retry_after
-                    .iter()
-                    .map(|value| ("Retry-After", value.clone())),
-            );
-            return reply;
-        }
-        Fault::Redirect(location) => {
-            let mut reply = text(302, "elsewhere\n");
-            reply.fields.push(("Location", location.clone()));
-            return reply;
-        }
-        _ => {}
-    }
-    if head.method != "GET" {
-        return text(405, "");
-    }
-    let stale = head
-        .field("if-match")
-        .is_some_and(|asked| Some(asked.as_str()) != object.etag());
-    if stale && heeds_if_match {
-        return text(412, "");
-    }
-    let len_bytes = object.len_bytes();
-    if let Fault::Several(manner) | Fault::Instead(_, manner) = fault
-        && let Some(reply) = several(head, object, manner)
-    {
-        return reply;
-    }
-    let mut reply = match head.range() {
-        Some((start, _)) if start >= len_bytes => {
-            let mut reply = text(416, "");
-            reply
-                .fields
-                .push(("Content-Range", format!("bytes */{len_bytes}")));
-            return reply;
-        }
-        Some((start, end)) if *fault != Fault::WholeObject => {
-            partial(start, end.min(len_bytes), len_bytes)
-        }
-        _ => Reply {
-            status: 200,
-            fields: vec![("Content-Length", len_bytes.to_string())],
-            body: Body::Range {
-                start: 0,
-                end: len_bytes,
-            },
-            ..text(200, "")
-        },
-    };
-    reply
-        .fields
-        .extend(object.etag().map(|etag| ("ETag", etag.to_owned())));
-    misbehave(&mut reply, fault, len_bytes);
-    reply
-}
-
-/// The reply to a request for several ranges; `None` for any other, and for those that this manner
-/// leaves to a plain reply. Ranges behind the object's end are left out, as RFC 9110 has it.
-fn several(head: &RequestHead, object: &Object, manner: &Several) -> Option<Reply> {
-    let len_bytes = object.len_bytes();
-    let mut ranges = head.ranges();
-    if ranges.len() < 2 {
-        return None;
-    }
-    ranges.retain(|&(start, _)| start < len_bytes);
-    for range in &mut ranges {
-        range.1 = range.1.min(len_bytes);
-    }
-    let (first, last) = (*ranges.first()?, *ranges.last()?);
-    let mut reply = match manner {
-        Several::Status(200) => return None,
-        Several::Status(code) => return Some(text(*code, "scripted\n")),
-        Several::FirstOnly => partial(first.0, first.1, len_bytes),
-        Several::Merged => partial(first.0, last.1, len_bytes),
-        Several::Parts(_) if ranges.len() == 1 => partial(first.0, first.1, len_bytes),
-        Several::Parts(parts) => {
-            let body = parts.body(object, &ranges);
-            let announced = (body.len() as u64).saturating_add_signed(parts.content_length_off_by);
-            let (cut, after) = match parts.cut_after_bytes {
-                Some(bytes) => (Some(bytes), After::Close),
-                // Who announced too much has to end the body by closing.
-                None if parts.content_length_off_by > 0 => (None, After::Close),
-                None => (None, After::KeepAlive),
-            };
-            Reply {
-                status: 206,
-                fields: vec![
-                    ("Content-Length", announced.to_string()),
-                    ("Content-Type", parts.content_type()),
-                ],
-                body: Body::Made(body),
-                cut,
-                after,
-                ..text(206, "")
-            }
-        }
-    };
-    let tag = object.etag().map(|etag| ("ETag", etag.to_owned()));
-    reply.fields.extend(tag);
-    Some(reply)
-}
-
-fn partial(start: u64, end: u64, len_bytes: u64) -> Reply {
-    Reply {
-        status: 206,
-        fields: vec![
-            ("Content-Length", (end - start).to_string()),
-            (
-                "Content-Range",
-                format!("bytes {start}-{}/{len_bytes}", end - 1),
-            ),
-        ],
-        body: Body::Range { start, end },
-        ..text(206, "")
-    }
-}
-
-fn misbehave(reply: &mut Reply, fault: &Fault, len_bytes: u64) {
-    let Body::Range { start, end } = reply.body else {
-        return;
-    };
-    let mut set = |name: &'static str, value: Option<String>| {
-        reply.fields.retain(|(found, _)| *found != name);
-        reply.fields.extend(value.map(|value| (name, value)));
-    };
-    match fault {
-        Fault::Etag(etag) => set("ETag", Some(etag.clone())),
-        Fault::Encoding(coding) => set("Content-Encoding", Some(coding.clone())),
-        Fault::ContentLength(bytes) => set("Content-Length", Some(bytes.to_string())),
-        Fault::ContentRange(value) => set("Content-Range", value.clone()),
-        Fault::ChunkedWithExtra(extra) => {
-            set("Content-Length", None);
-            set("Transfer-Encoding", Some("chunked".to_owned()));
-            reply.body = Body::Chunked {
-                start,
-                end: end.saturating_add(*extra),
-            };
-        }
-        Fault::Superset { before, after } => {
-            let start = start.saturating_sub(*before);
-            let end = end.saturating_add(*after).min(len_bytes);
-            set("Content-Length", Some((end - start).to_string()));
-            set(
-                "Content-Range",
-                Some(format!("bytes {start}-{}/{len_bytes}", end - 1)),
-            );
-            reply.body = Body::Range { start, end };
-        }
-        Fault::Shift(by) => {
-            let (start, end) = (start.saturating_add(*by), end.saturating_add(*by));
-            reply.body = Body::Range { start, end };
-        }
-        Fault::Reset { after_body_bytes } => {
-            (reply.cut, reply.after) = (Some(*after_body_bytes), After::Reset);
-        }
-        Fault::Truncate { after_body_bytes } => {
-            (reply.cut, reply.after) = (Some(*after_body_bytes), After::Close);
-        }
-        Fault::Stall { after_body_bytes } => {
-            (reply.cut, reply.after) = (Some(*after_body_bytes), After::Hold);
-        }
-        Fault::Drip { piece_bytes, pause } => reply.drip = Some((*piece_bytes, *pause)),
-        Fault::CloseWhenIdle => reply.after = After::Close,
-        _ => {}
-    }
 }

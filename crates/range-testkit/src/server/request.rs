@@ -8,15 +8,15 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Request line and fields.
 #[derive(Debug)]
-pub(super) struct RequestHead {
-    pub(super) method: String,
-    pub(super) target: String,
+pub(crate) struct RequestHead {
+    pub(crate) method: String,
+    pub(crate) target: String,
     fields: Vec<(String, String)>,
 }
 
 impl RequestHead {
     /// Reads one head; `None` if the peer closed between requests or sent none.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         reader: &mut BufReader<ReadHalf<'_>>,
     ) -> std::io::Result<Option<Self>> {
         let mut head = Vec::new();
@@ -48,13 +48,26 @@ impl RequestHead {
         })
     }
 
+    /// The head as a proxy hands it on: path in place of URL, nothing that was for the proxy.
+    pub(crate) fn in_origin_form(&self) -> String {
+        let rest = self.target.split_once("://").map_or("", |(_, rest)| rest);
+        let path = rest.find('/').map_or("/", |slash| &rest[slash..]);
+        let mut text = format!("{} {path} HTTP/1.1\r\n", self.method);
+        for (name, value) in &self.fields {
+            if name != "proxy-authorization" {
+                text.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        text + "\r\n"
+    }
+
     /// The target without its query.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
     /// A field's value, by lower-case name.
-    pub(super) fn field(&self, name: &str) -> Option<String> {
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
         self.fields
             .iter()
             .find(|(found, _)| found == name)
@@ -62,7 +75,7 @@ impl RequestHead {
     }
 
     /// `bytes=first-last` as a half-open range; `None` for several.
-    pub(super) fn range(&self) -> Option<(u64, u64)> {
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
         match self.ranges()[..] {
             [range] => Some(range),
             _ => None,
@@ -70,7 +83,7 @@ impl RequestHead {
     }
 
     /// All of `bytes=first-last,first-last` as half-open ranges; none if one is malformed.
-    pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         let value = self.field("range").unwrap_or_default();
         let texts = value.strip_prefix("bytes=").unwrap_or_default().split(',');
         let range = |text: &str| {

@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Every model on `qa_short` and `long_context` only.
     #[arg(long, conflicts_with = "quick")]
     ci: bool,
+    /// Only the rows from everything that may hold them, none of the workloads.
+    #[arg(long)]
+    sources: bool,
     /// A generated toy model only: no download, a few seconds.
     #[arg(long)]
     quick: bool,
@@ -53,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let model = source.prepare()?;
         for workload in WORKLOADS
             .iter()
-            .filter(|workload| !arguments.ci || workload.in_ci)
+            .filter(|workload| !arguments.sources && (!arguments.ci || workload.in_ci))
         {
             eprintln!(
                 "e2e: {} {} {}",
@@ -102,5 +105,6 @@ fn models(arguments: &Arguments) -> Result<Vec<ModelUnderTest>> {
         ModelUnderTest::gemma3(),
         ModelUnderTest::qwen_geometry(model::RowDtype::Bf16),
         ModelUnderTest::qwen_geometry(model::RowDtype::F32),
+        ModelUnderTest::qwen_geometry(model::RowDtype::Mixed),
     ])
 }

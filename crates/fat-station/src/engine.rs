@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::model::Model;
 use candle_core::Tensor;
 use decoder_models::KvCache;
+use gkq_v2::Dtype;
 use std::future::Future;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +44,22 @@ impl Waiting {
 /// Hidden states `[rows.len(), hidden_size]` after the final norm, for the next positions of `cache`.
 fn forward(model: &Model, rows: &[HeldRow], cache: &mut KvCache) -> Result<Tensor, Error> {
     let config = model.decoder.config();
-    let hidden = decoder_models::embed_rows(model.row_dtype, rows, config)?;
+    // Rows of the matrix are in its dtype, approximations in f32.
+    let same_kind = |a: &HeldRow, b: &HeldRow| a.is_approximated() == b.is_approximated();
+    let mut pieces = Vec::new();
+    for run in rows.chunk_by(same_kind) {
+        let approximated = run.first().is_some_and(HeldRow::is_approximated);
+        let dtype = if approximated {
+            Dtype::F32
+        } else {
+            model.row_dtype
+        };
+        pieces.push(decoder_models::embed_rows(dtype, run, config)?);
+    }
+    let hidden = match pieces.as_slice() {
+        [whole] => whole.clone(),
+        pieces => Tensor::cat(pieces, 0).map_err(decoder_models::Error::from)?,
+    };
     Ok(model.decoder.forward(&hidden, cache)?)
 }
 

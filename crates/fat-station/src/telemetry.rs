@@ -4,6 +4,7 @@
 
 use crate::cli::LogFormat;
 use crate::error::Error;
+use crate::progress::Stderr;
 use std::io::{IsTerminal as _, Write};
 use tracing::{Span, field};
 use tracing_subscriber::fmt::MakeWriter;
@@ -16,7 +17,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 /// # Errors
 /// [`Error::Config`] for a filter that does not parse, or where a log is installed already.
 pub fn install(format: LogFormat, filter: &str) -> Result<(), Error> {
-    let layer = layer(format, filter, std::io::stderr)?;
+    let layer = layer(format, filter, || Stderr)?;
     let subscriber = tracing_subscriber::registry().with(layer);
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|error| Error::config(format!("log: {error}")))
@@ -85,7 +86,8 @@ pub(crate) fn decode() -> Span {
 
 /// Writes a line for people to stderr; a closed stderr is nobody's loss.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    // In one piece, so that no bar comes between a line and its end.
+    let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
 #[cfg(test)]

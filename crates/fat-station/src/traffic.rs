@@ -1,7 +1,7 @@
 //! The station's counters, in atomics first: spans, summary and (later) metrics are derived from
 //! them, so that sampling or a log filter never changes a total.
 
-use columnar_embed::{RowOutcomes, StoreMeters};
+use columnar_embed::{FetchReport, RowOutcomes, StoreMeters};
 use helix_transport::{Meter, Patience, ReadOptions};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +49,7 @@ impl Phase {
 struct Ledger {
     rows_asked: u64,
     resident: u64,
+    approximated: u64,
     distinct: HashSet<u32>,
     decode_distinct: HashSet<u32>,
     prefill: RowsRead,
@@ -61,6 +62,8 @@ pub struct LedgerTotals {
     pub rows_asked: u64,
     /// Rows read from the resident matrix.
     pub resident: u64,
+    /// Rows that were approximated from the sketch.
+    pub approximated: u64,
     /// Distinct token ids among them.
     pub distinct_rows: u64,
     /// Distinct token ids among the generated tokens that were fed back.
@@ -100,6 +103,7 @@ impl Traffic {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.rows_asked += ids.len() as u64;
         ledger.resident += read.resident;
+        ledger.approximated += read.approximated;
         ledger.distinct.extend(ids);
         match phase {
             Phase::Prefill => {
@@ -118,6 +122,7 @@ impl Traffic {
         LedgerTotals {
             rows_asked: ledger.rows_asked,
             resident: ledger.resident,
+            approximated: ledger.approximated,
             distinct_rows: ledger.distinct.len() as u64,
             decode_distinct_rows: ledger.decode_distinct.len() as u64,
             prefill_received_bytes: ledger.prefill.received_bytes,
@@ -143,9 +148,23 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RowsRead {
     pub(crate) resident: u64,
+    pub(crate) approximated: u64,
     pub(crate) received_bytes: u64,
     pub(crate) path_received_bytes: u64,
     pub(crate) round_trips: u64,
+}
+
+impl RowsRead {
+    /// What a batch of the store took.
+    pub(crate) fn of(report: &FetchReport) -> Self {
+        Self {
+            resident: 0,
+            approximated: 0,
+            received_bytes: report.received_bytes,
+            path_received_bytes: report.path_received_bytes,
+            round_trips: report.round_trips,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::Service;
 use super::error::ApiError;
-use super::wire::{CompletionRequest, CompletionResponse, Usage};
+use super::wire::{CompletionRequest, CompletionResponse, Degraded, Usage};
 use crate::embedding::EmbeddedPrompt;
 use crate::engine::Waiting;
 use crate::engine::session::{FinishReason, TokenSink, generate};
@@ -87,10 +87,9 @@ pub(super) async fn complete(
         completion_tokens,
         total_tokens: prompt_tokens + completion_tokens,
     };
-    Ok(Json(CompletionResponse::new(
-        &model.name,
-        text,
-        generation.finish,
-        usage,
-    )))
+    let degraded = Degraded::of(generation.approximated_rows);
+    Ok(Json(CompletionResponse {
+        degraded,
+        ..CompletionResponse::new(&model.name, text, generation.finish, usage)
+    }))
 }

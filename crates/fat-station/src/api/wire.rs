@@ -236,6 +236,21 @@ pub(super) struct CompletionResponse {
     pub(super) model: String,
     pub(super) choices: [Choice; 1],
     pub(super) usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) degraded: Option<Degraded>,
+}
+
+/// Present only in an answer that is not the model's own.
+#[derive(Debug, Serialize)]
+pub(super) struct Degraded {
+    /// Positions whose embedding row was approximated, as its origin could not be reached.
+    pub(super) approximated_rows: u64,
+}
+
+impl Degraded {
+    pub(super) fn of(approximated_rows: u64) -> Option<Self> {
+        (approximated_rows > 0).then_some(Self { approximated_rows })
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -268,6 +283,7 @@ impl CompletionResponse {
                 finish_reason: finish.name(),
             }],
             usage,
+            degraded: None,
         }
     }
 }

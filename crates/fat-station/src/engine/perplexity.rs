@@ -25,6 +25,8 @@ pub struct Perplexity {
     pub perplexity: f64,
     /// Windows computed.
     pub chunks: u64,
+    /// Positions whose row was an approximation: the figure is not the model's unless this is 0.
+    pub approximated_rows: u64,
 }
 
 /// How a text is cut.
@@ -88,6 +90,7 @@ pub fn measure(
     }
     let head = waiting.wait(model.head.get())?;
     let (mut nll, mut scored) = (0.0, 0_u64);
+    let before = model.traffic.ledger().approximated;
     for (at, window) in windows.iter().enumerate() {
         let losses = score(model, &head, window, waiting)?;
         nll += losses.iter().sum::<f64>();
@@ -106,6 +109,8 @@ pub fn measure(
         nll,
         perplexity: nll.exp(),
         chunks: windows.len() as u64,
+        // One command runs alone: what was counted meanwhile is its own.
+        approximated_rows: model.traffic.ledger().approximated - before,
     })
 }
 

@@ -87,6 +87,9 @@ pub struct Generation {
     pub finish: FinishReason,
     /// When the first token was chosen.
     pub first_token: Option<Instant>,
+    /// Positions, of the prompt and of tokens fed back, whose row was an approximation: the answer
+    /// is not the model's unless this is 0.
+    pub approximated_rows: u64,
 }
 
 /// Answers `prompt`, giving text to `sink` as it comes. A cancelled session is no error: what was
@@ -112,6 +115,7 @@ pub fn generate(
         tokens: session.tokens,
         finish,
         first_token: session.first_token,
+        approximated_rows: session.approximated_rows,
     })
 }
 
@@ -126,6 +130,7 @@ struct Session<'a> {
     steps: usize,
     tokens: Vec<u32>,
     first_token: Option<Instant>,
+    approximated_rows: u64,
 }
 
 impl<'a> Session<'a> {
@@ -162,6 +167,7 @@ impl<'a> Session<'a> {
             steps,
             tokens: Vec::new(),
             first_token: None,
+            approximated_rows: prompt.approximated_rows(),
         })
     }
 
@@ -242,6 +248,8 @@ impl<'a> Session<'a> {
                     .embedding
                     .rows(std::slice::from_ref(&fed), Phase::Decode, &model.traffic);
             let rows = waiting.wait(rows)?;
+            let approximated = rows.iter().filter(|row| row.is_approximated());
+            self.approximated_rows += approximated.count() as u64;
             hidden = forward(model, &rows, &mut self.cache)?;
         }
     }

@@ -1,27 +1,30 @@
 //! Fetches payloads of a remote object: from the block cache where they are, else streamed in
 //! groups, hashed on the way, kept. Retries of the wire are the transport's; a wrong digest is
-//! tried once more here, as another copy of a mirrored object may be sound.
+//! tried once more, as another copy of a mirrored object may be sound. What stations that start at
+//! once do to share the work is `job`'s matter.
+
+mod arriving;
+mod job;
 
 use super::block_cache::BlockCache;
-use super::groups::{GROUP_BYTES, Group, group};
-use super::incoming::Incoming;
+use super::groups::{GROUP_BYTES, group};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::telemetry;
 use crate::traffic::{Kind, Traffic};
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
-use helix_transport::{ByteRange, RangeSource, ReadOptions};
+use helix_transport::RangeSource;
+use job::{Job, Landed};
 use rayon::prelude::*;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Streams side by side. Bandwidth is shared by few streams as well as by many, and layers arrive
 /// nearer to their order.
 const STREAMS: usize = 6;
-
-/// Reads of a group whose bytes do not match their digests.
-const DIGEST_ATTEMPTS: u32 = 2;
 
 /// One payload to be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,13 +44,6 @@ pub struct PayloadFetcher {
     cache: BlockCache,
 }
 
-/// What a group's stream needs beside the group.
-struct Transfer<'a> {
-    wanted: &'a [WantedPayload],
-    options: &'a ReadOptions,
-    progress: &'a Progress,
-}
-
 impl PayloadFetcher {
     /// A fetcher of `source` that keeps what it fetched in `cache`.
     #[must_use]
@@ -61,10 +57,11 @@ impl PayloadFetcher {
         Arc::clone(&self.source)
     }
 
-    /// Payloads in the order asked.
+    /// Payloads in the order asked. Equal ones are fetched once.
     ///
     /// # Errors
-    /// [`Error::Origin`] or [`Error::Digest`] of the first that could not be had.
+    /// [`Error::Origin`] or [`Error::Digest`] of the first that could not be had. What had arrived
+    /// by then is in the cache, for the next try.
     pub async fn fetch(
         &self,
         wanted: &[WantedPayload],
@@ -72,46 +69,57 @@ impl PayloadFetcher {
         traffic: &Traffic,
     ) -> Result<Vec<Bytes>, Error> {
         let mut found = self.cached(wanted).await?;
-        let missing: Vec<usize> = (0..wanted.len())
-            .filter(|&at| found[at].is_none())
+        let missing = distinct_missing(wanted, &found);
+        if !missing.is_empty() {
+            self.load(wanted, &missing, kind, traffic, &mut found)
+                .await?;
+        }
+        let copies: HashMap<[u8; 32], Bytes> = wanted
+            .iter()
+            .zip(&found)
+            .filter_map(|(wanted, bytes)| Some((wanted.blake3, bytes.clone()?)))
             .collect();
+        let payloads = found.into_iter().zip(wanted).map(|(bytes, wanted)| {
+            let copy = bytes.or_else(|| copies.get(&wanted.blake3).cloned());
+            let copy = copy.filter(|copy| copy.len() as u64 == wanted.bytes());
+            copy.map_or_else(|| self.empty(wanted), Ok)
+        });
+        payloads.collect()
+    }
+
+    /// Fetches the payloads at `missing`.
+    async fn load(
+        &self,
+        wanted: &[WantedPayload],
+        missing: &[usize],
+        kind: Kind,
+        traffic: &Traffic,
+        found: &mut [Option<Bytes>],
+    ) -> Result<(), Error> {
         let ranges: Vec<Range<u64>> = missing.iter().map(|&at| wanted[at].range.clone()).collect();
         let mut groups = group(&ranges, GROUP_BYTES);
-        for group in &mut groups {
-            group
-                .members
-                .iter_mut()
-                .for_each(|member| *member = missing[*member]);
-        }
+        let members = groups.iter_mut().flat_map(|group| &mut group.members);
+        members.for_each(|member| *member = missing[*member]);
+        let total_bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        let cache = self.cache.clone();
+        let room = super::incoming::blocking(move || Ok(cache.make_room(total_bytes))).await?;
         let options = traffic.streaming(kind);
-        let total = groups
-            .iter()
-            .map(|group| group.range.end - group.range.start)
-            .sum();
-        let progress = Progress::start(self.source.name(), total);
-        let streams = STREAMS.min(self.source.parallelism()).max(1);
-        options
-            .meter
-            .add_waves(groups.len().div_ceil(streams) as u64);
-        let transfer = Transfer {
+        let progress = Progress::start(self.source.name(), total_bytes);
+        let job = Job {
+            fetcher: self,
             wanted,
             options: &options,
             progress: &progress,
+            room: Arc::new(room),
+            streams: AtomicU64::new(0),
         };
-        let mut arriving = futures::stream::iter(groups)
-            .map(|group| self.group(group, &transfer))
-            .buffer_unordered(streams);
-        while let Some(payloads) = arriving.try_next().await? {
-            for (at, bytes) in payloads {
-                found[at] = Some(bytes);
-            }
-        }
-        drop(arriving);
-        found
-            .into_iter()
-            .zip(wanted)
-            .map(|(bytes, wanted)| bytes.map_or_else(|| self.empty(wanted), Ok))
-            .collect()
+        let streams = STREAMS.min(self.source.parallelism()).max(1);
+        let loaded = progress
+            .while_shown(carry_out(&job, groups, streams, found))
+            .await;
+        let begun = job.streams.load(Ordering::Relaxed);
+        options.meter.add_waves(begun.div_ceil(streams as u64));
+        loaded
     }
 
     /// A payload that is in no group, as there is nothing to fetch of it.
@@ -124,8 +132,10 @@ impl PayloadFetcher {
     async fn cached(&self, wanted: &[WantedPayload]) -> Result<Vec<Option<Bytes>>, Error> {
         let (cache, wanted) = (self.cache.clone(), wanted.to_vec());
         let look = move || {
+            let digests: Vec<[u8; 32]> = wanted.iter().map(|payload| payload.blake3).collect();
+            cache.note_in_use(&digests);
             let look = |payload: &WantedPayload| {
-                let bytes = payload.range.end - payload.range.start;
+                let bytes = payload.bytes();
                 if bytes == 0 {
                     return None;
                 }
@@ -135,95 +145,57 @@ impl PayloadFetcher {
                 }
                 found
             };
-            wanted.par_iter().map(look).collect()
+            Ok(wanted.par_iter().map(look).collect())
         };
-        tokio::task::spawn_blocking(look)
-            .await
-            .map_err(|_panicked| Error::Lost {
-                what: "the block cache",
-            })
-    }
-
-    async fn group(
-        &self,
-        group: Group,
-        transfer: &Transfer<'_>,
-    ) -> Result<Vec<(usize, Bytes)>, Error> {
-        let mut attempt = 1;
-        loop {
-            match self.stream(&group, transfer).await {
-                Err(error @ Error::Digest { .. }) => {
-                    transfer.options.meter.add_integrity_failure();
-                    if attempt == DIGEST_ATTEMPTS {
-                        return Err(error);
-                    }
-                    tracing::warn!(attempt, "{error}; reading it again");
-                    attempt += 1;
-                }
-                other => return other,
-            }
-        }
-    }
-
-    async fn stream(
-        &self,
-        group: &Group,
-        transfer: &Transfer<'_>,
-    ) -> Result<Vec<(usize, Bytes)>, Error> {
-        let failed = |source| Error::origin(self.source.name(), source);
-        let range = ByteRange::new(group.range.start, group.range.end).map_err(failed)?;
-        let mut pieces = self.source.stream(range, transfer.options);
-        let mut payloads = Vec::with_capacity(group.members.len());
-        let mut members = group.members.iter().copied();
-        let mut open: Option<Arriving> = None;
-        let mut offset = group.range.start;
-        while let Some(piece) = pieces.try_next().await.map_err(failed)? {
-            let mut piece = piece;
-            transfer.progress.add(piece.len() as u64);
-            while !piece.is_empty() {
-                let mut arriving = match open.take() {
-                    Some(arriving) => arriving,
-                    None => match members.next() {
-                        Some(at) => Arriving::begin(at, &transfer.wanted[at], &self.cache),
-                        None => break,
-                    },
-                };
-                offset += arriving.take(&mut piece, offset).await?;
-                if offset == arriving.wanted.range.end {
-                    payloads.push(self.accept(arriving, transfer.options).await?);
-                } else {
-                    open = Some(arriving);
-                }
-            }
-        }
-        if offset == range.end {
-            return Ok(payloads);
-        }
-        // Sources promise the whole range or an error: this one has broken its promise.
-        Err(failed(helix_transport::Error::Interrupted {
-            object: self.source.name().to_owned(),
-            range,
-            received_bytes: offset - range.start,
-            source: None,
-        }))
-    }
-
-    async fn accept(
-        &self,
-        arriving: Arriving<'_>,
-        options: &ReadOptions,
-    ) -> Result<(usize, Bytes), Error> {
-        let wanted = arriving.wanted;
-        wanted.check(arriving.hasher.finalize(), self.source.name())?;
-        options
-            .meter
-            .add_useful(wanted.range.end - wanted.range.start);
-        arriving.span.record("from", "origin");
-        Ok((arriving.at, arriving.incoming.keep(wanted.blake3).await?))
+        super::incoming::blocking(look).await
     }
 }
 
+/// First what is ours to fetch, then what others were fetching meanwhile.
+async fn carry_out(
+    job: &Job<'_>,
+    groups: Vec<super::groups::Group>,
+    streams: usize,
+    found: &mut [Option<Bytes>],
+) -> Result<(), Error> {
+    let mut elsewhere = Vec::new();
+    let mut arriving = futures::stream::iter(groups)
+        .map(|group| job.group(group))
+        .buffer_unordered(streams);
+    while let Some(payloads) = arriving.try_next().await? {
+        for (at, landed) in payloads {
+            match landed {
+                Landed::Here(bytes) => found[at] = Some(bytes),
+                Landed::Elsewhere => elsewhere.push(at),
+            }
+        }
+    }
+    drop(arriving);
+    elsewhere.sort_unstable_by_key(|&at| job.wanted[at].range.start);
+    let mut arriving = futures::stream::iter(elsewhere)
+        .map(|at| job.elsewhere(at))
+        .buffer_unordered(streams);
+    while let Some((at, bytes)) = arriving.try_next().await? {
+        found[at] = Some(bytes);
+    }
+    Ok(())
+}
+
+/// Places of the payloads that are missing, of equal ones the first.
+fn distinct_missing(wanted: &[WantedPayload], found: &[Option<Bytes>]) -> Vec<usize> {
+    let mut seen = std::collections::HashSet::new();
+    let missing = (0..wanted.len()).filter(|&at| found[at].is_none());
+    missing
+        .filter(|&at| seen.insert((wanted[at].blake3, wanted[at].bytes())))
+        .collect()
+}
+
 impl WantedPayload {
+    /// Its length.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
     /// Checks that the digest `found` of what was read of `object` is the payload's.
     pub(crate) fn check(&self, found: blake3::Hash, object: &str) -> Result<(), Error> {
         let expected = blake3::Hash::from_bytes(self.blake3);
@@ -236,45 +208,6 @@ impl WantedPayload {
             expected: expected.to_string(),
             found: found.to_string(),
         })
-    }
-}
-
-/// A payload that is being streamed.
-struct Arriving<'a> {
-    at: usize,
-    wanted: &'a WantedPayload,
-    incoming: Incoming,
-    hasher: blake3::Hasher,
-    /// From the first byte to the digest.
-    span: tracing::Span,
-}
-
-impl<'a> Arriving<'a> {
-    fn begin(at: usize, wanted: &'a WantedPayload, cache: &BlockCache) -> Self {
-        Self {
-            at,
-            wanted,
-            incoming: Incoming::new(cache.clone()),
-            hasher: blake3::Hasher::new(),
-            span: telemetry::knot_block(&wanted.name, wanted.range.end - wanted.range.start),
-        }
-    }
-
-    /// Takes what belongs to this payload from the front of `piece`, which lies at `offset` of the
-    /// object; padding before the payload is dropped. Returns the bytes consumed.
-    async fn take(&mut self, piece: &mut Bytes, offset: u64) -> Result<u64, Error> {
-        let within = |bytes: u64| {
-            usize::try_from(bytes)
-                .unwrap_or(usize::MAX)
-                .min(piece.len())
-        };
-        let padding = within(self.wanted.range.start.saturating_sub(offset));
-        let body = within(self.wanted.range.end.saturating_sub(offset)) - padding;
-        piece.advance(padding);
-        let body = piece.split_to(body);
-        self.hasher.update(&body);
-        self.incoming.push(&body).await?;
-        Ok((padding + body.len()) as u64)
     }
 }
 

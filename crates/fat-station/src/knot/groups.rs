@@ -47,6 +47,20 @@ pub(crate) fn group(ranges: &[Range<u64>], group_bytes: u64) -> Vec<Group> {
     groups
 }
 
+/// The bytes of the first of `ranges`, ascending and not empty, and of those that follow it with
+/// nothing but padding between.
+pub(crate) fn run(ranges: impl IntoIterator<Item = Range<u64>>) -> Range<u64> {
+    let mut ranges = ranges.into_iter();
+    let mut run = ranges.next().unwrap_or(0..0);
+    for range in ranges {
+        if range.start < run.end || range.start - run.end >= PADDING_BYTES {
+            break;
+        }
+        run.end = range.end;
+    }
+    run
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +98,13 @@ mod tests {
         );
         assert_eq!(members(&[0..10, 0..10], 1000), [vec![0], vec![1]]);
         assert!(group(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn a_run_ends_where_something_lies_between() {
+        assert_eq!(run([10..20, 64..80, 100..130]), 10..130);
+        assert_eq!(run([10..20, 84..90]), 10..20);
+        assert_eq!(run([10..20, 15..90]), 10..20, "overlap");
+        assert_eq!(run([]), 0..0);
     }
 }

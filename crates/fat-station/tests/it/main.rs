@@ -12,10 +12,17 @@
 mod acceptance;
 mod cache;
 mod command_line;
+mod degraded;
+mod disk_room;
+mod disk_tier;
 mod failures;
 mod generation;
+mod hub;
+mod mixed_rows;
 mod row_sources;
 mod server;
 mod signals;
 mod station;
+mod streaming;
 mod tiny_model;
+mod warm;

@@ -11,6 +11,8 @@ pub(crate) const HIDDEN: usize = 32;
 pub(crate) const LAYERS: usize = 2;
 /// Id of `<|end|>`.
 pub(crate) const END: u32 = 256;
+/// Kinds of rows of the `mixed` models: letters in four of them, rows without a token in fp8.
+pub(crate) const MIX: &str = "int8=60..90,int4_zp=90..110,fp8_e5m2=200..256,fp8_e4m3=rarest:9000";
 /// Positions of the model.
 pub(crate) const CONTEXT: usize = 1_024;
 
@@ -42,6 +44,35 @@ pub(crate) fn models() -> &'static Path {
                 ..PackOptions::default()
             };
             pack(&source, &options).unwrap();
+        }
+        // With a sketch: of half of the components and of all, and where the knot has the rows too.
+        for (name, source, matrix, rank) in [
+            ("sketched", "untied", Matrix::External, 16),
+            ("sketched-whole", "untied", Matrix::External, 32),
+            ("sketched-tied", "tied", Matrix::Inside, 16),
+        ] {
+            let options = PackOptions {
+                out: directory.join("packed"),
+                name: Some(name.to_owned()),
+                matrix,
+                embed_sketch: Some(rank),
+                ..PackOptions::default()
+            };
+            pack(&directory.join(format!("{source}-source")), &options).unwrap();
+        }
+        // Rows of several kinds: what bytes stand for (ids below 257) in all of them.
+        for (name, source, matrix) in [
+            ("mixed", "tied", Matrix::Inside),
+            ("mixed-external", "tied", Matrix::External),
+        ] {
+            let options = PackOptions {
+                out: directory.join("packed"),
+                name: Some(name.to_owned()),
+                matrix,
+                embed_mix: Some(MIX.parse().unwrap()),
+                ..PackOptions::default()
+            };
+            pack(&directory.join(format!("{source}-source")), &options).unwrap();
         }
         directory.join("packed")
     });

@@ -1,13 +1,40 @@
 //! Payloads through a source in memory: grouping, padding, digests, the cache.
 
+mod resume;
+mod share;
+mod source;
+
 use super::*;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use helix_transport::{MemorySource, ObjectVersion};
+use helix_transport::MemorySource;
+use source::Scripted;
 
 struct Object {
     bytes: Vec<u8>,
     wanted: Vec<WantedPayload>,
+}
+
+impl Object {
+    #[track_caller]
+    fn check(&self, payloads: &[Bytes]) {
+        assert_eq!(payloads.len(), self.wanted.len());
+        for (payload, wanted) in payloads.iter().zip(&self.wanted) {
+            assert!(payload == &self.payload(wanted), "{}", wanted.name);
+        }
+    }
+
+    fn payload(&self, wanted: &WantedPayload) -> &[u8] {
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        &self.bytes[at(wanted.range.start)..at(wanted.range.end)]
+    }
+}
+
+/// Names of the cache's files but for its bookkeeping.
+fn files(directory: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.join("blocks")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| !name.starts_with("station-") && name != "eviction.lock")
+        .collect()
 }
 
 /// Payloads of these lengths, aligned to 64 bytes as in a knot, after a front of 64 bytes.
@@ -49,15 +76,8 @@ async fn payloads_come_in_the_order_asked_and_a_second_start_moves_none() {
     let directory = tempfile::tempdir().unwrap();
     let mut object = object(&[100, 0, 1, 5_000, 64]);
     object.wanted.reverse();
-    let check = |payloads: Vec<Bytes>| {
-        for (payload, wanted) in payloads.iter().zip(&object.wanted) {
-            let at = |offset: u64| usize::try_from(offset).unwrap();
-            let range = at(wanted.range.start)..at(wanted.range.end);
-            assert_eq!(payload, &object.bytes[range], "{}", wanted.name);
-        }
-    };
     let (payloads, traffic) = fetch(&object.bytes, &object.wanted, directory.path()).await;
-    check(payloads.unwrap());
+    object.check(&payloads.unwrap());
     let snapshot = traffic.blocks.snapshot();
     assert_eq!(snapshot.useful_bytes, 5_165);
     assert_eq!(snapshot.requests, 1, "neighbours share a request");
@@ -68,7 +88,7 @@ async fn payloads_come_in_the_order_asked_and_a_second_start_moves_none() {
     );
 
     let (payloads, traffic) = fetch(&object.bytes, &object.wanted, directory.path()).await;
-    check(payloads.unwrap());
+    object.check(&payloads.unwrap());
     assert_eq!(traffic.blocks.snapshot().requests, 0);
     assert_eq!(traffic.blocks.snapshot().received_bytes, 0);
 }
@@ -81,10 +101,11 @@ async fn concurrent_starts_share_a_cache() {
     for (payloads, _) in futures::future::join_all(starts).await {
         assert_eq!(payloads.unwrap()[1].len(), 3_000);
     }
-    let files = std::fs::read_dir(directory.path().join("blocks"))
-        .unwrap()
-        .count();
-    assert_eq!(files, 2, "nothing temporary is left");
+    assert_eq!(
+        files(directory.path()).len(),
+        2,
+        "nothing temporary is left"
+    );
 }
 
 #[tokio::test]
@@ -101,60 +122,7 @@ async fn wrong_bytes_are_named_counted_and_not_kept() {
     );
     assert_eq!(error.class(), crate::error::FailureClass::Integrity);
     assert_eq!(traffic.blocks.snapshot().integrity_failures, 2);
-    assert_eq!(
-        std::fs::read_dir(directory.path().join("blocks"))
-            .unwrap()
-            .count(),
-        0
-    );
-}
-
-/// A source whose streams end after this many bytes of the object, without an error.
-#[derive(Debug)]
-struct ShortSource(MemorySource, u64);
-
-impl RangeSource for ShortSource {
-    fn read<'a>(
-        &'a self,
-        range: ByteRange,
-        options: &'a ReadOptions,
-    ) -> BoxFuture<'a, Result<Bytes, helix_transport::Error>> {
-        self.0.read(range, options)
-    }
-
-    fn read_prefix<'a>(
-        &'a self,
-        max_bytes: u64,
-        options: &'a ReadOptions,
-    ) -> BoxFuture<'a, Result<Bytes, helix_transport::Error>> {
-        self.0.read_prefix(max_bytes, options)
-    }
-
-    fn stream<'a>(
-        &'a self,
-        range: ByteRange,
-        options: &'a ReadOptions,
-    ) -> BoxStream<'a, Result<Bytes, helix_transport::Error>> {
-        let end = range.end.min(self.1).max(range.start);
-        self.0
-            .stream(ByteRange::new(range.start, end).unwrap(), options)
-    }
-
-    fn version(&self) -> Option<ObjectVersion> {
-        self.0.version()
-    }
-
-    fn parallelism(&self) -> usize {
-        self.0.parallelism()
-    }
-
-    fn request_cost_bytes(&self) -> u64 {
-        self.0.request_cost_bytes()
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
+    assert_eq!(files(directory.path()), [""; 0]);
 }
 
 #[tokio::test]
@@ -162,7 +130,7 @@ async fn a_stream_that_ends_early_is_an_error_not_an_empty_payload() {
     let object = object(&[100, 200]);
     // Before the first payload, at its end, within the second.
     for end in [64, 164, 300] {
-        let source = ShortSource(MemorySource::new("knot", object.bytes.clone()), end);
+        let source = Scripted::new(&object.bytes).ending_at(end);
         let fetcher = PayloadFetcher::new(Arc::new(source), BlockCache::new(None));
         let traffic = Traffic::default();
         let fetched = fetcher.fetch(&object.wanted, Kind::Blocks, &traffic).await;

@@ -1,0 +1,280 @@
+//! One fetch under way: who fetches what, streams of neighbours, and the wait for what another
+//! station is fetching. Blocks begin in the order of the object. No lock is waited for while another
+//! is held, so stations that share a cache cannot wait for each other.
+
+use super::arriving::{Arriving, Begun};
+use super::{PayloadFetcher, WantedPayload};
+use crate::error::Error;
+use crate::knot::block_cache::{Claim, Room};
+use crate::knot::groups::{Group, run};
+use crate::knot::incoming::blocking;
+use crate::progress::Progress;
+use bytes::Bytes;
+use futures::TryStreamExt as _;
+use helix_transport::{ByteRange, Connection, ReadOptions};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Reads of a payload whose bytes do not match its digest.
+const DIGEST_ATTEMPTS: u32 = 2;
+
+/// Between two looks at a block that another station is fetching.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Longest time without any change in the cache until a block that another station holds is fetched
+/// all the same: three stall limits of the transport. A station that loads writes every second.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What all payloads of one fetch share.
+pub(super) struct Job<'a> {
+    pub(super) fetcher: &'a PayloadFetcher,
+    pub(super) wanted: &'a [WantedPayload],
+    pub(super) options: &'a ReadOptions,
+    pub(super) progress: &'a Progress,
+    pub(super) room: Arc<Room>,
+    /// Streams that were begun.
+    pub(super) streams: AtomicU64,
+}
+
+/// Where a payload of a group is.
+pub(super) enum Landed {
+    /// Here.
+    Here(Bytes),
+    /// With another station, which is fetching it.
+    Elsewhere,
+}
+
+/// A claim whose file is hashed as far as it goes.
+enum Ready {
+    Found(Bytes),
+    Ours(Option<Begun>),
+    Theirs,
+}
+
+/// How a payload is claimed.
+#[derive(Clone, Copy)]
+enum Name {
+    /// Under its digest, where one station at most fetches it.
+    Shared,
+    /// Under a name of its own, whoever else may be at it.
+    Private,
+}
+
+impl<'a> Job<'a> {
+    /// All payloads of `group` but those that another station fetches.
+    pub(super) async fn group(&self, group: Group) -> Result<Vec<(usize, Landed)>, Error> {
+        let mut landed = Vec::with_capacity(group.members.len());
+        let mut queue = VecDeque::new();
+        for (&at, ready) in group
+            .members
+            .iter()
+            .zip(self.claim(&group.members, Name::Shared).await?)
+        {
+            match ready {
+                Ready::Found(bytes) => landed.push((at, Landed::Here(bytes))),
+                Ready::Theirs => landed.push((at, Landed::Elsewhere)),
+                Ready::Ours(begun) => {
+                    queue.push_back(self.begin(at, begun));
+                    continue;
+                }
+            }
+            self.progress.spare(self.wanted[at].bytes());
+        }
+        let here = self.fetch(queue).await?;
+        landed.extend(
+            here.into_iter()
+                .map(|(at, bytes)| (at, Landed::Here(bytes))),
+        );
+        Ok(landed)
+    }
+
+    /// A payload that another station was fetching: as soon as that has it, or instead of it where it
+    /// ended or does nothing any more.
+    pub(super) async fn elsewhere(&self, at: usize) -> Result<(usize, Bytes), Error> {
+        let (mut pulse, mut since) = (None, Instant::now());
+        let mut name = Name::Shared;
+        loop {
+            let ready = self.claim(&[at], name).await?.pop();
+            match ready {
+                Some(Ready::Found(bytes)) => return Ok((at, bytes)),
+                Some(Ready::Ours(begun)) => {
+                    self.progress.more(self.wanted[at].bytes());
+                    let queue = VecDeque::from([self.begin(at, begun)]);
+                    let fetched = self.fetch(queue).await?.pop();
+                    return fetched.ok_or(Error::Lost {
+                        what: "a payload of the knot",
+                    });
+                }
+                Some(Ready::Theirs) | None => {}
+            }
+            let cache = self.fetcher.cache.clone();
+            let found = Some(blocking(move || Ok(cache.pulse())).await?);
+            if found != pulse {
+                (pulse, since) = (found, Instant::now());
+            } else if since.elapsed() >= OTHERS_PATIENCE {
+                tracing::warn!(
+                    block = self.wanted[at].name,
+                    "another station holds this block and has written nothing for {} s: it is \
+                     fetched here as well",
+                    OTHERS_PATIENCE.as_secs()
+                );
+                name = Name::Private;
+                continue;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Claims payloads, and hashes what is there of those that are ours: work for a thread that may
+    /// wait for the disk.
+    async fn claim(&self, members: &[usize], name: Name) -> Result<Vec<Ready>, Error> {
+        let (cache, room) = (self.fetcher.cache.clone(), Arc::clone(&self.room));
+        let wanted = members
+            .iter()
+            .map(|&at| (self.wanted[at].blake3, self.wanted[at].bytes()));
+        let wanted: Vec<([u8; 32], u64)> = wanted.collect();
+        let claim = move || {
+            let ready = wanted.into_iter().map(|(digest, len_bytes)| {
+                let claim = match name {
+                    Name::Shared => cache.claim(&digest, len_bytes, &room),
+                    Name::Private => cache.claim_private(len_bytes, &room),
+                };
+                match claim {
+                    Claim::Found(bytes) => Ready::Found(bytes),
+                    Claim::Theirs => Ready::Theirs,
+                    Claim::Nowhere => Ready::Ours(None),
+                    // A file that can be neither read nor emptied is not written to either.
+                    Claim::Ours(partial) => Ready::Ours(Begun::read(partial).ok()),
+                }
+            });
+            Ok(ready.collect())
+        };
+        blocking(claim).await
+    }
+
+    fn begin(&self, at: usize, begun: Option<Begun>) -> Arriving<'a> {
+        let arriving = Arriving::begin(at, &self.wanted[at], begun, &self.fetcher.cache);
+        self.progress.spare(arriving.resumed_bytes);
+        arriving
+    }
+
+    /// Streams the payloads of `queue`, neighbours with one request.
+    async fn fetch(&self, mut queue: VecDeque<Arriving<'a>>) -> Result<Vec<(usize, Bytes)>, Error> {
+        let mut payloads = Vec::with_capacity(queue.len());
+        while let Some(next) = queue.front() {
+            let refused = if next.rest().is_empty() {
+                // Only its name was missing.
+                self.accept(&mut queue, &mut payloads).await?
+            } else {
+                self.stream(&mut queue, &mut payloads).await?
+            };
+            if let Some(arriving) = refused {
+                queue.push_front(self.again(arriving)?);
+            }
+        }
+        Ok(payloads)
+    }
+
+    /// One stream, as far as neighbours reach. Gives back a payload whose bytes are not those of the
+    /// table; what follows it in the stream is not read.
+    async fn stream(
+        &self,
+        queue: &mut VecDeque<Arriving<'a>>,
+        payloads: &mut Vec<(usize, Bytes)>,
+    ) -> Result<Option<Arriving<'a>>, Error> {
+        let source = &self.fetcher.source;
+        let failed = |error| Error::origin(source.name(), error);
+        let range = run(queue.iter().map(Arriving::rest));
+        let range = ByteRange::new(range.start, range.end).map_err(failed)?;
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        // Wrong bytes are asked again over another connection: whatever sits on the old one is not
+        // asked twice.
+        let options = match queue.front() {
+            Some(next) if next.refused > 0 => self.options.clone().over(Connection::Fresh),
+            _ => self.options.clone(),
+        };
+        let mut pieces = source.stream(range, &options);
+        let mut offset = range.start;
+        loop {
+            let mut piece = match pieces.try_next().await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => {
+                    if let Some(open) = queue.front_mut() {
+                        open.flush().await?;
+                    }
+                    return Err(failed(error));
+                }
+            };
+            self.progress.add(piece.len() as u64);
+            while !piece.is_empty() {
+                let Some(arriving) = queue.front_mut() else {
+                    break;
+                };
+                offset += arriving.take(&mut piece, offset).await?;
+                if arriving.rest().is_empty()
+                    && let refused @ Some(_) = self.accept(queue, payloads).await?
+                {
+                    return Ok(refused);
+                }
+            }
+        }
+        if offset == range.end {
+            return Ok(None);
+        }
+        if let Some(open) = queue.front_mut() {
+            open.flush().await?;
+        }
+        // Sources promise the whole range or an error: this one has broken its promise.
+        Err(failed(helix_transport::Error::Interrupted {
+            object: source.name().to_owned(),
+            range,
+            received_bytes: offset - range.start,
+            source: None,
+        }))
+    }
+
+    /// Takes the first payload of `queue`, which is whole, to `payloads`, or gives it back where its
+    /// digest is wrong.
+    async fn accept(
+        &self,
+        queue: &mut VecDeque<Arriving<'a>>,
+        payloads: &mut Vec<(usize, Bytes)>,
+    ) -> Result<Option<Arriving<'a>>, Error> {
+        let Some(arriving) = queue.pop_front() else {
+            return Ok(None);
+        };
+        if arriving.check(self.fetcher.source.name()).is_err() {
+            return Ok(Some(arriving));
+        }
+        let received = arriving.wanted.bytes() - arriving.resumed_bytes;
+        self.options.meter.add_useful(received);
+        payloads.push(arriving.keep().await?);
+        Ok(None)
+    }
+
+    /// A payload whose bytes were wrong, to be read once more from its start; the error where it was.
+    fn again(&self, mut arriving: Arriving<'a>) -> Result<Arriving<'a>, Error> {
+        if arriving.resumed_bytes > 0 {
+            // Whether the file or the wire was wrong cannot be told: the wire is not blamed.
+            tracing::warn!(
+                block = arriving.wanted.name,
+                "what an earlier start left of this block is not its beginning; it is read from its start"
+            );
+        } else if let Err(error) = arriving.check(self.fetcher.source.name()) {
+            self.options.meter.add_integrity_failure();
+            arriving.refused += 1;
+            if arriving.refused >= DIGEST_ATTEMPTS {
+                arriving.reset();
+                return Err(error);
+            }
+            tracing::warn!(attempt = arriving.refused, "{error}; reading it again");
+        }
+        arriving.reset();
+        self.progress.more(arriving.wanted.bytes());
+        Ok(arriving)
+    }
+}

@@ -169,7 +169,11 @@ impl RowTable {
             return self.settle(Ok(Found::Knot), knot, section, traffic).await;
         }
         let wanted = wanted(section);
-        let hint = hint(knot.front(), self.verify);
+        let hint = hint(knot.front(), section, self.verify);
+        if self.source.version().is_some() {
+            // A local object: looking into it costs nothing.
+            return self.search(knot, section, hint, traffic).await;
+        }
         let name = self.locator.file_name();
         let assumed = assume(&self.source, &name, &wanted, hint.as_ref());
         match assumed.map_err(|error| Error::rows(&self.locator, error))? {
@@ -209,7 +213,7 @@ impl RowTable {
         // object that is too short for every row that was asked has not even told its length.
         let version = before.source.version();
         let len_bytes = version.map(|version| version.len_bytes);
-        let hint = hint(knot.front(), self.verify)
+        let hint = hint(knot.front(), section, self.verify)
             .filter(|hint| len_bytes == Some(hint.object_bytes))
             .filter(|hint| hint.base_bytes != before.layout.base_bytes());
         tracing::warn!(
@@ -408,18 +412,21 @@ fn wanted(section: &Columnar) -> Wanted {
 
 /// Where `fat-origin pack` saw the matrix, where it noted that and rows are verified: without
 /// verification a file of the same length would pass for the one that was packed.
-fn hint(front: &Knot, verify: Verify) -> Option<LocationHint> {
+fn hint(front: &Knot, section: &Columnar, verify: Verify) -> Option<LocationHint> {
     if verify == Verify::Off {
         return None;
     }
     let text = front.text(SectionKind::Provenance)?;
     let provenance: serde_json::Value = serde_json::from_str(text).ok()?;
     let embedding = provenance.get("embedding")?;
-    Some(LocationHint {
+    let hint = LocationHint {
         file: embedding.get("file")?.as_str()?.to_owned(),
         object_bytes: embedding.get("file_bytes")?.as_u64()?,
         base_bytes: embedding.get("base_bytes")?.as_u64()?,
-    })
+    };
+    // One that contradicts itself is none.
+    let layout = RowLayout::new(hint.base_bytes, section.rows, section.row_bytes).ok()?;
+    (layout.end_bytes() <= hint.object_bytes).then_some(hint)
 }
 
 /// Whether a failed read may be the fault of a place that was only assumed: bytes that are others,

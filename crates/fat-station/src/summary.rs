@@ -110,8 +110,14 @@ pub struct BytesSummary {
 /// One kind's traffic.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct KindSummary {
-    /// Body bytes that crossed the wire.
+    /// Body bytes that crossed the wire, but for `framing`.
     pub received: u64,
+    /// Body bytes that are no content: what separates the parts of a reply to several ranges.
+    pub framing: u64,
+    /// Bytes of request heads.
+    pub heads_sent: u64,
+    /// Bytes of reply heads.
+    pub heads_received: u64,
     /// Bytes of them that were used.
     pub useful: u64,
     /// Requests sent.
@@ -126,6 +132,9 @@ impl From<MeterSnapshot> for KindSummary {
     fn from(snapshot: MeterSnapshot) -> Self {
         Self {
             received: snapshot.received_bytes,
+            framing: snapshot.framing_bytes,
+            heads_sent: snapshot.head_bytes_sent,
+            heads_received: snapshot.head_bytes_received,
             useful: snapshot.useful_bytes,
             requests: snapshot.requests,
             round_trips: snapshot.waves,
@@ -289,6 +298,21 @@ impl fmt::Display for Summary {
                 kind.received, kind.useful, kind.requests, kind.round_trips, kind.retries
             )?;
         }
+        let kinds = [
+            &self.bytes.rows,
+            &self.bytes.paths,
+            &self.bytes.head,
+            &self.bytes.blocks,
+            &self.bytes.probe,
+        ];
+        let sum = |of: fn(&KindSummary) -> u64| kinds.iter().map(|kind| of(kind)).sum::<u64>();
+        writeln!(
+            f,
+            "  overhead: {} bytes of request heads, {} of reply heads, {} between parts",
+            sum(|kind| kind.heads_sent),
+            sum(|kind| kind.heads_received),
+            sum(|kind| kind.framing)
+        )?;
         // Unknown where the run ended before the knot was read.
         let whole = match embedding.full_table_bytes {
             0 => String::new(),

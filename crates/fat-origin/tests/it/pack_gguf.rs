@@ -219,3 +219,26 @@ fn quantised_rows_can_be_widened() {
         .collect();
     assert_eq!(packed.rows, expected);
 }
+
+#[test]
+fn the_place_of_the_matrix_in_its_source_is_noted_where_its_rows_are_the_knots() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = Gguf::llama().write(dir.path());
+    let source = std::fs::read(&path).unwrap();
+    let kept = packed(&path, PackOptions::default());
+    let place = kept.json(SectionKind::Provenance)["embedding"].clone();
+    let base = usize::try_from(place["base_bytes"].as_u64().unwrap()).unwrap();
+    assert_eq!(&source[base..base + kept.rows.len()], kept.rows);
+    assert_eq!(place["file_bytes"], json!(source.len()));
+    assert_eq!(
+        place["file"],
+        json!(path.file_name().unwrap().to_str().unwrap())
+    );
+    let options = PackOptions {
+        embed_dtype: EmbedDtype::F32,
+        ..PackOptions::default()
+    };
+    let converted = packed(&path, options);
+    let place = &converted.json(SectionKind::Provenance)["embedding"];
+    assert!(place.is_null(), "converted rows are not the source's");
+}

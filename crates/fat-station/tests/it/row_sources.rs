@@ -151,11 +151,7 @@ fn the_file_that_was_packed_costs_no_probe() {
     let log = origin.stop();
     assert_rows_of_the_store(&finished, &dense(), "safetensors");
     assert_eq!(finished.number("/bytes/probe/requests"), 0);
-    let of_rows = (
-        finished.number("/bytes/rows/requests"),
-        finished.number("/bytes/rows/received"),
-    );
-    assert_eq!(log.of("model.safetensors"), of_rows);
+    assert_eq!(log.of("model.safetensors"), finished.moved(&["rows"]));
 }
 
 #[test]
@@ -171,14 +167,8 @@ fn a_header_is_read_once_and_counted_as_probe() {
     assert_rows_of_the_store(&finished, &dense(), "safetensors");
     assert_eq!(finished.number("/bytes/probe/requests"), 1);
     assert_eq!(finished.number("/bytes/probe/received"), 64 * 1024);
-    let sum = |what: &str| {
-        finished.number(&format!("/bytes/rows/{what}"))
-            + finished.number(&format!("/bytes/probe/{what}"))
-    };
-    assert_eq!(
-        log.of("other-name.safetensors"),
-        (sum("requests"), sum("received"))
-    );
+    let moved = finished.moved(&["rows", "probe"]);
+    assert_eq!(log.of("other-name.safetensors"), moved);
 }
 
 #[test]
@@ -190,7 +180,7 @@ fn a_knot_is_its_own_row_store_and_needs_no_second_front() {
     let log = origin.stop();
     assert_rows_of_the_store(&finished, &dense, "knot");
     assert_eq!(finished.number("/bytes/probe/requests"), 1, "one front");
-    assert_eq!(log.of("").1, finished.number("/total_received_bytes"));
+    assert_eq!(log.of(""), finished.moved_in_all());
     let local = run(&["--columnar-embed", &packed("tied.gkq")], &RUN).succeeded();
     assert_rows_of_the_store(&local, &dense, "knot");
 }
@@ -355,4 +345,103 @@ fn what_is_no_row_source_of_the_model_is_said_with_numbers() {
         "{}",
         finished.stderr
     );
+}
+
+/// A published folder: content-addressed names, and the manifest of them.
+fn publish(at: &Path, change: impl FnOnce(&mut Value)) {
+    let (knot, rows) = (
+        std::fs::read(packed("tied.gkq")).unwrap(),
+        std::fs::read(packed("tied.rows")).unwrap(),
+    );
+    let hex = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
+    let front = gkq_v2::Knot::parse(&knot, knot.len() as u64).unwrap();
+    let (knot_name, rows_name) = (
+        format!("knot-{}.gkq", hex(&knot)),
+        format!("rows-{}.bin", hex(&rows)),
+    );
+    let mut manifest = json!({
+        "format": "fat-station manifest", "version": 1, "name": "tied",
+        "knot": {
+            "object": knot_name, "bytes": knot.len(), "blake3": hex(&knot),
+            "front_bytes": front.front_bytes(),
+            "front_blake3": blake3::Hash::from_bytes(front.front_blake3()).to_hex().to_string(),
+        },
+        "rows": {
+            "object": rows_name, "bytes": rows.len(), "blake3": hex(&rows),
+            "tensor": "model.embed_tokens.weight", "rows": VOCABULARY, "row_bytes": 2 * HIDDEN,
+            "dtype": "bf16",
+        },
+    });
+    change(&mut manifest);
+    std::fs::write(at.join(&knot_name), knot).unwrap();
+    std::fs::write(at.join(&rows_name), rows).unwrap();
+    for name in ["manifest.json", "latest"] {
+        std::fs::write(at.join(name), manifest.to_string()).unwrap();
+    }
+}
+
+fn rows_name(at: &Path) -> String {
+    let names = std::fs::read_dir(at).unwrap().flatten();
+    let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find(|name| name.starts_with("rows-")).unwrap()
+}
+
+#[test]
+fn a_manifest_leads_to_knot_and_rows_by_whichever_of_them_is_named() {
+    let dense = dense();
+    let folder = tempfile::tempdir().unwrap();
+    publish(folder.path(), |_| ());
+    let rows = rows_name(folder.path());
+    let origin = Origin::over(folder.path());
+    // The manifest, the same under a name that tells nothing, and the rows that it names.
+    for name in ["manifest.json", "latest", &rows] {
+        let local = folder.path().join(name).to_str().unwrap().to_owned();
+        for place in [origin.url(name), local] {
+            let flags = ["--columnar-embed", &place, "--embed-always-remote"];
+            let finished = run(&flags, &RUN).succeeded();
+            assert_rows_of_the_store(&finished, &dense, "bare rows");
+        }
+    }
+    // With a knot of the user's own, the rows are the manifest's.
+    let place = origin.url("manifest.json");
+    assert_rows_of_the_store(
+        &columnar(&place, &packed("tied.gkq"), &[]),
+        &dense,
+        "bare rows",
+    );
+}
+
+#[test]
+fn a_manifest_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    publish(folder.path(), |manifest| {
+        manifest["knot"]["front_blake3"] = json!("00".repeat(32));
+    });
+    let rows = rows_name(folder.path());
+    let origin = Origin::over(folder.path());
+    for name in ["manifest.json", &rows] {
+        let finished = run(&["--columnar-embed", &origin.url(name)], &RUN);
+        assert_eq!(finished.code, 66, "{}", finished.stderr);
+        assert!(
+            finished.stderr.contains("BLAKE3 of its front"),
+            "{}",
+            finished.stderr
+        );
+    }
+    // Rows that no manifest names, without a knot beside them: all that was tried is listed.
+    std::fs::write(folder.path().join("stray.bin"), b"x").unwrap();
+    let finished = run(&["--columnar-embed", &origin.url("stray.bin")], &RUN);
+    assert_eq!(finished.code, 64, "{}", finished.stderr);
+    for part in [
+        "stray.gkq",
+        "manifest.json: no manifest that names these rows",
+        "stray.bin",
+        "--knot",
+    ] {
+        assert!(
+            finished.stderr.contains(part),
+            "{part}: {}",
+            finished.stderr
+        );
+    }
 }

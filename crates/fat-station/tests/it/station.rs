@@ -138,6 +138,23 @@ pub(crate) fn run(station: &[&str], run: &[&str]) -> Finished {
 }
 
 impl Finished {
+    /// (requests, body bytes) of these kinds, framing of replies to several ranges included: what an
+    /// origin logs.
+    pub(crate) fn moved(&self, kinds: &[&str]) -> (u64, u64) {
+        let of = |kind: &str, what: &str| self.number(&format!("/bytes/{kind}/{what}"));
+        kinds.iter().fold((0, 0), |(requests, bytes), kind| {
+            (
+                requests + of(kind, "requests"),
+                bytes + of(kind, "received") + of(kind, "framing"),
+            )
+        })
+    }
+
+    /// As [`Finished::moved`], of every kind.
+    pub(crate) fn moved_in_all(&self) -> (u64, u64) {
+        self.moved(&["rows", "paths", "head", "blocks", "probe"])
+    }
+
     #[track_caller]
     pub(crate) fn succeeded(self) -> Self {
         assert_eq!(self.code, 0, "{}", self.stderr);

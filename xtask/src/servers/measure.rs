@@ -1,8 +1,8 @@
-//! One server measured: probes, two cold batches of rows, a whole station; our counters against the server's own log.
+//! One server measured: probes, batches of rows from the first cold one on, a whole station; our counters against the server's own log.
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::access_log::Reply;
 use super::behaviour::{self, Behaviour};
@@ -16,8 +16,10 @@ use crate::workload::{WORKLOADS, Workload};
 
 /// Tokens that a station generates on each server.
 const DECODED_TOKENS: usize = 4;
-/// A request that was sent again changes the counts: a machine that is too busy gets another chance.
+/// A machine that is too busy, so that requests are sent again, gets another chance.
 const ATTEMPTS: usize = 3;
+/// Batches in which a station must have learned what a server can do: from two ranges a request, the number doubles.
+const MOST_BATCHES: usize = 8;
 
 /// What one server did.
 pub(super) struct Measured {
@@ -34,7 +36,7 @@ pub(super) struct Measured {
 pub(super) struct RowsRead {
     /// How they were asked for.
     pub(super) path: String,
-    /// Rows that were compared with the row file; all were right.
+    /// Rows of one batch of each kind, compared with the row file; all were right, in every batch.
     pub(super) right: usize,
     pub(super) natural: Cost,
     pub(super) scattered: Cost,
@@ -43,7 +45,7 @@ pub(super) struct RowsRead {
 /// A batch by the server's log, in bodies that carry rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
-    pub(super) requests: usize,
+    pub(super) requests: u64,
     /// At most; exact on HTTP/1.1.
     pub(super) waves: u64,
     pub(super) amplification: f64,
@@ -122,22 +124,20 @@ pub(super) fn measure(
             .with_context(|| format!("{} (its logs are in {})", server.title, dir.display()))?;
         match done {
             Attempt::Clean(measured) => return Ok(*measured),
-            Attempt::Repeated(_) if attempt < ATTEMPTS => attempt += 1,
-            Attempt::Repeated(retries) => {
-                anyhow::bail!(
-                    "{} (its logs are in {}): {retries} requests had to be sent again, {ATTEMPTS} times in a row",
-                    server.title,
-                    dir.display()
-                );
-            }
+            Attempt::Unsteady if attempt < ATTEMPTS => attempt += 1,
+            Attempt::Unsteady => bail!(
+                "{} (its logs are in {}): {MOST_BATCHES} batches of the same rows never cost the same twice in a row",
+                server.title,
+                dir.display()
+            ),
         }
     }
 }
 
 enum Attempt {
     Clean(Box<Measured>),
-    /// Rows were right, but so many requests were repeated.
-    Repeated(u64),
+    /// Rows were right, but what they cost kept changing.
+    Unsteady,
 }
 
 fn whole(
@@ -164,8 +164,8 @@ fn whole(
             replaced,
         })));
     }
-    let natural = cold_batch(&running, site, dir, material::NATURAL)?;
-    let scattered = cold_batch(&running, site, dir, material::SCATTERED)?;
+    let natural = batches(&running, site, dir, material::NATURAL)?;
+    let scattered = batches(&running, site, dir, material::SCATTERED)?;
     let finished = whole_station(&running, dir)?;
     ensure!(
         finished.tokens == reference.tokens && logits(&finished)? == reference.logits,
@@ -182,13 +182,12 @@ fn whole(
         None
     };
     let logged = running.stop()?;
-    let retries = natural.retries + scattered.retries + finished.summary.bytes.retries();
-    if retries > 0 {
-        return Ok(Attempt::Repeated(retries));
+    if !(natural.is_steady && scattered.is_steady) {
+        return Ok(Attempt::Unsteady);
     }
     let rows = RowsRead {
         path: path_taken(&logged),
-        right: natural.ids.len() + scattered.ids.len(),
+        right: natural.right() + scattered.right(),
         natural: cost(&natural, &logged, material::NATURAL)?,
         scattered: cost(&scattered, &logged, material::SCATTERED)?,
     };
@@ -222,28 +221,52 @@ pub(super) fn started(
     })
 }
 
-/// Natural rows are read with verification, scattered ones without: both must be right.
-fn cold_batch(running: &Running, site: &Site, dir: &Path, name: &str) -> Result<Batch> {
+/// Batches of the same rows by one process, each through an empty row cache.
+struct Batches {
+    all: Vec<Batch>,
+    /// Whether the last two cost the same.
+    is_steady: bool,
+}
+
+impl Batches {
+    /// Rows of one batch, all of which were right, in this batch as in the others.
+    fn right(&self) -> usize {
+        self.all.last().map_or(0, |batch| batch.ids.len())
+    }
+}
+
+/// Natural rows are read with verification, scattered ones without: all must be right, those of the first batch, by a
+/// process that knows nothing of the server, and those of the later ones, when it has learned what the server can do.
+fn batches(running: &Running, site: &Site, dir: &Path, name: &str) -> Result<Batches> {
     let (wanted, verify) = if name == material::NATURAL {
         (Wanted::Text(Material::text()), "require")
     } else {
         (Wanted::Ids(Material::scattered(0)), "off")
     };
-    let scratch = dir.join(format!("{name}.reader"));
     let source = Source {
         url: &running.url(name)?,
         knot: &site.table.knot(),
         verify,
         root_certificate: running.root_certificate(),
     };
+    let mut reader = Reader::start(source, &dir.join(format!("{name}.reader")))?;
     let out = dir.join(format!("{name}.read"));
-    let batch = Reader::start(source, &scratch)?
-        .read(&wanted, &out)
-        .with_context(|| format!("reading {name}"))?;
-    material::compare(&out, &batch.ids, batch.row_bytes, &site.table.rows())
-        .with_context(|| format!("reading {name}"))?;
+    let mut all: Vec<Batch> = Vec::new();
+    let mut is_steady = false;
+    while !is_steady && all.len() < MOST_BATCHES {
+        let number = all.len() + 1;
+        let batch = reader
+            .read(&wanted, &out)
+            .and_then(|batch| {
+                material::compare(&out, &batch.ids, batch.row_bytes, &site.table.rows())?;
+                Ok(batch)
+            })
+            .with_context(|| format!("batch {number} of {name}"))?;
+        is_steady = all.last().is_some_and(|last| last.cost_the_same(&batch));
+        all.push(batch);
+    }
     std::fs::remove_file(&out)?;
-    Ok(batch)
+    Ok(Batches { all, is_steady })
 }
 
 fn whole_station(running: &Running, dir: &Path) -> Result<Finished> {
@@ -277,7 +300,7 @@ fn refused(running: &Running, site: &Site, dir: &Path) -> Result<()> {
     let mut reader = Reader::start(source, &dir.join("reader"))?;
     reader.ask(&Wanted::Ids(vec![1, 2, 3]), &dir.join("read"))?;
     let Outcome::Refused(refusal) = reader.answer()? else {
-        anyhow::bail!("rows came from a server that knows no ranges");
+        bail!("rows came from a server that knows no ranges");
     };
     ensure!(
         refusal.code == EXIT_CONFIGURATION && refusal.text.contains("range"),
@@ -304,7 +327,7 @@ fn untrusted(running: &Running, site: &Site, dir: &Path) -> Result<()> {
     let mut reader = Reader::start(source, &dir.join("untrusting"))?;
     reader.ask(&Wanted::Ids(vec![1]), &dir.join("read"))?;
     let Outcome::Refused(refusal) = reader.answer()? else {
-        anyhow::bail!("rows came over TLS from a server whose authority nobody trusts");
+        bail!("rows came over TLS from a server whose authority nobody trusts");
     };
     ensure!(
         refusal.text.contains("certificate"),
@@ -323,37 +346,33 @@ fn replies_of<'a>(logged: &'a Logged, name: &str) -> impl Iterator<Item = &'a Re
         .filter(move |reply| reply.path.ends_with(&suffix))
 }
 
-/// What a batch cost by the server's log, which must agree with our counters: every request, and every byte of the
-/// bodies that carried rows.
-fn cost(batch: &Batch, logged: &Logged, name: &str) -> Result<Cost> {
-    let requests = replies_of(logged, name).count();
+/// What the last batch cost. The server's log must agree with our counters over all of them: every request, and every
+/// byte of the bodies that carried rows.
+fn cost(batches: &Batches, logged: &Logged, name: &str) -> Result<Cost> {
+    let requests = replies_of(logged, name).count() as u64;
     let carried: u64 = replies_of(logged, name)
         .filter(|reply| reply.status == 206)
         .filter_map(|reply| reply.body_bytes)
         .sum();
+    let sum = |count: fn(&Batch) -> u64| batches.all.iter().map(count).sum::<u64>();
+    let (counted, received) = (sum(|batch| batch.requests), sum(Batch::carried_bytes));
     ensure!(
-        requests as u64 == batch.requests && carried == batch.received_bytes + batch.framing_bytes,
-        "{name}: it logged {requests} requests and {carried} bytes of rows, we counted {} and {} + {}",
-        batch.requests,
-        batch.received_bytes,
-        batch.framing_bytes
+        requests == counted && carried == received,
+        "{name}: it logged {requests} requests and {carried} bytes of rows, we counted {counted} and {received}"
     );
+    let last = batches.all.last().context("no batch")?;
     // One wave, or two where the server's limit of streams arrives after the first requests were planned.
     let over_http2 = replies_of(logged, name).any(|reply| reply.protocol.starts_with("HTTP/2"));
     let waves = if over_http2 {
-        ensure!(
-            batch.waves <= 2,
-            "{name}: {} waves over HTTP/2",
-            batch.waves
-        );
+        ensure!(last.waves <= 2, "{name}: {} waves over HTTP/2", last.waves);
         2
     } else {
-        batch.waves
+        last.waves
     };
     Ok(Cost {
-        requests,
+        requests: last.requests,
         waves,
-        amplification: carried as f64 / batch.useful_bytes as f64,
+        amplification: last.carried_bytes() as f64 / last.useful_bytes as f64,
     })
 }
 

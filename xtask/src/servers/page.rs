@@ -32,9 +32,11 @@ To requests for an object of 1 MiB, by hand. *Several ranges* are 2, 10 and 64 i
 const ROWS_HEAD: &str = "
 ## What a station does with them
 
-Two cold batches from a row file of 272 MB (151,936 rows of 1,792 bytes: the vocabulary of Qwen2.5-0.5B), each by a
-process that knows nothing of the server yet: the rows of a natural prompt (98 distinct ones for 622 tokens), verified
-against the row tree, and 109 rows all over the table without verification. Then a whole station on the same server, knot and rows of
+Rows from a row file of 272 MB (151,936 rows of 1,792 bytes: the vocabulary of Qwen2.5-0.5B), by a process that knows
+nothing of the server yet: those of a natural prompt (98 distinct ones for 622 tokens), verified against the row tree, and
+109 rows all over the table without verification. The same rows are read again, through an empty row cache, until the
+station has learned what the server can do and two batches cost the same; all rows of all batches are compared, and the
+figures are of the last one. Then a whole station on the same server, knot and rows of
 SmolLM2-135M both remote: its tokens and logits are those of a dense run, bit for bit, on every server of the table.
 s3s-fs hashes the whole object for each reply and is given small ones: rows of 32 bytes of the same vocabulary, and a
 toy that answers with them.

@@ -58,6 +58,27 @@ pub(super) struct Batch {
     pub(super) retries: u64,
 }
 
+impl Batch {
+    /// Bytes of bodies that carried rows, what separates the parts included.
+    pub(super) fn carried_bytes(&self) -> u64 {
+        self.received_bytes + self.framing_bytes
+    }
+
+    /// Whether another batch of the same rows moved as much in as many requests, and neither sent one again. Waves may
+    /// differ: over HTTP/2 the server's limit of streams may come late.
+    pub(super) fn cost_the_same(&self, other: &Self) -> bool {
+        let counts = |batch: &Self| {
+            (
+                batch.requests,
+                batch.received_bytes,
+                batch.framing_bytes,
+                batch.retries,
+            )
+        };
+        self.retries == 0 && counts(self) == counts(other)
+    }
+}
+
 /// A batch that failed, and with it the reader.
 #[derive(Debug)]
 pub(super) struct Refusal {

@@ -22,7 +22,8 @@ Exit codes:
   130  ended by SIGINT (Ctrl-C)        143  ended by SIGTERM
 
 The text goes to stdout, everything else to stderr. Every flag may also be given as an environment
-variable named FAT_STATION_ and the flag; the flag wins.";
+variable named FAT_STATION_ and the flag; the flag wins. hf:// references go by HF_ENDPOINT, HF_TOKEN,
+HF_TOKEN_PATH, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE.";
 
 /// The inference node: starts a language model on a few hundred embedding rows.
 #[derive(Debug, Parser)]
@@ -65,7 +66,7 @@ impl Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct StationArgs {
-    /// Row file of the vocabulary matrix: an http(s):// or file:// URL, or a path; absent, the knot's own matrix is used
+    /// Rows of the vocabulary matrix, in bare rows, safetensors or its index, a GGUF, a knot or a manifest: an http(s):// or file:// URL, a path, or hf://ORG/NAME[@REV][/path]; absent, the knot's own matrix is used
     #[arg(
         long,
         value_name = "URL",
@@ -100,7 +101,7 @@ pub struct StationArgs {
         global = true
     )]
     pub embed_warm: u64,
-    /// Knot of the model: a path or URL; the default is STEM.gkq beside the row file
+    /// Knot of the model: a path or URL; the default is what a manifest names, or STEM.gkq beside the rows
     #[arg(
         long,
         value_name = "PATH|URL",
@@ -433,7 +434,16 @@ mod tests {
             assert_eq!(bytes(text), Ok(expected), "{text}");
         }
         for text in [
-            "", "x", "-1", "1.", ".", "1..2", "5gb", "1e3", "18446744073709551616", "99999999TiB",
+            "",
+            "x",
+            "-1",
+            "1.",
+            ".",
+            "1..2",
+            "5gb",
+            "1e3",
+            "18446744073709551616",
+            "99999999TiB",
         ] {
             assert!(bytes(text).is_err(), "{text}");
         }

@@ -17,7 +17,7 @@ const BATCH_ROWS: usize = 256;
 #[derive(Debug, Default)]
 pub struct Warming {
     // Ends its task when dropped.
-    _task: JoinSet<()>,
+    task: JoinSet<()>,
 }
 
 impl Warming {
@@ -40,7 +40,12 @@ impl Warming {
                 }
             });
         }
-        Self { _task: task }
+        Self { task }
+    }
+
+    /// Waits until the rows are there, or cannot be had.
+    pub async fn finished(mut self) {
+        while self.task.join_next().await.is_some() {}
     }
 }
 

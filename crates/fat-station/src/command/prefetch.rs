@@ -6,7 +6,6 @@ use crate::cli::PrefetchArgs;
 use crate::embedding::Embedding;
 use crate::error::Error;
 use crate::hot_ids::hot_ids;
-use crate::knot::OpenKnot;
 use crate::language::{Language, PromptForm};
 use crate::matrix::Matrix;
 use crate::model;
@@ -61,12 +60,14 @@ pub(super) async fn prefetch(station: &Station, args: &PrefetchArgs) -> Result<(
             "prefetch puts rows on disk; give --embed-cache-dir DIR",
         ));
     };
-    if station.config.rows.is_none() {
+    if station.config.rows.is_none() && station.config.hub.rows.is_none() {
         return Err(Error::config(
             "prefetch fetches rows of a row store; give --columnar-embed URL",
         ));
     }
-    if args.tokens_file.is_none() && args.text.is_none() && args.warm.is_none() && !args.all {
+    // What a station would fetch ahead may be asked for in its own words.
+    let warm = args.warm.unwrap_or(station.config.embed_warm_rows);
+    if args.tokens_file.is_none() && args.text.is_none() && warm == 0 && !args.all {
         return Err(Error::config(
             "no rows named; give --tokens-file, --text, --warm or --all",
         ));
@@ -96,20 +97,10 @@ async fn fill(
     let (config, traffic) = (&station.config, &station.traffic);
     let (knot, decoder_config) = model::open(config, traffic).await?;
     let matrix = Matrix::open(Arc::clone(&knot), config)?;
-    require_columnar(&matrix)?;
-    let Embedding::Columnar(columnar) = matrix.columnar(traffic)? else {
-        return Err(Error::Lost {
-            what: "the row store",
-        });
-    };
-    let store = columnar.store();
-    let tier = store.tier().ok_or(Error::Lost {
-        what: "the rows on disk",
-    })?;
-    let mut wanted = Wanted::new(store.map().rows());
+    let rows = matrix.block()?.shape.first().copied().unwrap_or(0);
+    let mut wanted = Wanted::new(rows);
     if let Some(path) = &args.tokens_file {
-        let ids: Vec<u32> = super::token_ids(path)?;
-        wanted.extend(ids)?;
+        wanted.extend(super::token_ids(path)?)?;
     }
     if let Some(text) = text {
         let limit = config.max_context;
@@ -117,7 +108,40 @@ async fn fill(
         let tokens = tokio::task::block_in_place(|| language.tokens(&text, PromptForm::Raw))?;
         wanted.extend(tokens)?;
     }
-    wanted.warm(args, &knot, traffic).await?;
+    let warm = args.warm.unwrap_or(config.embed_warm_rows);
+    if warm > 0 {
+        wanted.extend(hot_ids(&knot, warm, traffic).await?)?;
+    }
+    if args.all {
+        (0..wanted.rows).for_each(|id| wanted.push(id));
+    }
+    matrix.locate(traffic).await?;
+    loop {
+        require_columnar(&matrix)?;
+        let Embedding::Columnar(columnar) = matrix.columnar(traffic)? else {
+            return Err(Error::Lost {
+                what: "the row store",
+            });
+        };
+        match fetch(columnar.store(), &wanted, directory).await {
+            // The place of the rows was assumed, and is another one.
+            Err(error) if matrix.look_again(&error, traffic).await? => {
+                tracing::warn!("{}", error.chain());
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Fetches all that is wanted and not there, and looks how much is there then.
+async fn fetch(
+    store: &ColumnarEmbedBackend,
+    wanted: &Wanted,
+    directory: &Path,
+) -> Result<Report, Error> {
+    let tier = store.tier().ok_or(Error::Lost {
+        what: "the rows on disk",
+    })?;
     let mut report = Report {
         rows_asked: wanted.ids.len() as u64,
         directory: directory.to_owned(),
@@ -127,10 +151,7 @@ async fn fill(
     let batch_rows = BATCH_BYTES / u64::from(store.map().row_bytes()).max(1);
     let batch_rows = usize::try_from(batch_rows.max(1)).unwrap_or(usize::MAX);
     for batch in wanted.ids.chunks(batch_rows) {
-        let read = one_batch(store, tier, batch, &mut report).await;
-        // The first reply tells what the table is: that says more than a row that does not verify.
-        require_columnar(&matrix)?;
-        read?;
+        one_batch(store, tier, batch, &mut report).await?;
     }
     let complete = tier.complete().await;
     match complete.map_err(|source| Error::rows(store.object(), source))? {
@@ -188,22 +209,6 @@ impl Wanted {
                 return Err(Error::TokenId { id, vocabulary });
             }
             self.push(u64::from(id));
-        }
-        Ok(())
-    }
-
-    /// The hottest rows, and all rows, as far as they are asked for.
-    async fn warm(
-        &mut self,
-        args: &PrefetchArgs,
-        knot: &OpenKnot,
-        traffic: &crate::traffic::Traffic,
-    ) -> Result<(), Error> {
-        if let Some(rows) = args.warm.filter(|rows| *rows > 0) {
-            self.extend(hot_ids(knot, rows, traffic).await?)?;
-        }
-        if args.all {
-            (0..self.rows).for_each(|id| self.push(id));
         }
         Ok(())
     }

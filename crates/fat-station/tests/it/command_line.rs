@@ -11,6 +11,7 @@ fn help_is_stable() {
         (&["run", "--help"], "help_run.txt"),
         (&["perplexity", "--help"], "help_perplexity.txt"),
         (&["tokenize", "--help"], "help_tokenize.txt"),
+        (&["prefetch", "--help"], "help_prefetch.txt"),
     ] {
         let output = binary()
             .args(command)
@@ -29,6 +30,7 @@ fn every_flag_is_also_an_environment_variable() {
         &["run", "--help"],
         &["perplexity", "--help"],
         &["tokenize", "--help"],
+        &["prefetch", "--help"],
     ] {
         let output = binary()
             .args(command)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const RUN: [&str; 4] = ["--raw", "--max-tokens", "4", "abc"];
 
-/// Where a reply of more than this stops: only the head has one.
+/// Where the reply with the head stops.
 const STALL_BYTES: u64 = 500_000;
 
 /// Most bytes of a block that a killed station had not written.
@@ -125,6 +125,22 @@ fn until(what: &str, reached: impl Fn() -> bool) {
     }
 }
 
+/// An origin of the tied model that stops in the middle of the head and answers nothing after that.
+/// The head is asked for last, as it is loaded behind the layers and the prompt's rows.
+fn stalling_in_the_head() -> Scripted {
+    let cache = tempfile::tempdir().unwrap();
+    let honest = Scripted::start("tied", Script::honest());
+    honest.run(cache.path()).succeeded();
+    let before_head = honest.server.log().len() - 1;
+    let stall = Fault::Stall {
+        after_body_bytes: STALL_BYTES,
+    };
+    let mut faults = vec![Fault::None; before_head];
+    faults.push(stall);
+    faults.extend(vec![Fault::Silence; 20]);
+    Scripted::start("tied", Script::list(faults))
+}
+
 /// Starts a station whose head stalls, and ends it by `signal` once a part of the head is on disk.
 /// Returns how much of it is.
 fn interrupted(origin: &Scripted, cache: &Path, head: &Block, signal: &str) -> u64 {
@@ -147,10 +163,7 @@ fn a_killed_start_is_taken_up_at_the_next_byte() {
     let head = head("tied.gkq");
     for signal in ["-KILL", "-INT"] {
         let cache = tempfile::tempdir().unwrap();
-        let stall = Fault::Stall {
-            after_body_bytes: STALL_BYTES,
-        };
-        let origin = Scripted::start("tied", Script::always(stall));
+        let origin = stalling_in_the_head();
         let have = interrupted(&origin, cache.path(), &head, signal);
         assert!(have < bytes(&head), "the head was not whole yet");
         let before = origin.head_ranges(&head);
@@ -187,10 +200,7 @@ fn a_killed_start_is_taken_up_at_the_next_byte() {
 #[test]
 fn what_a_killed_start_left_of_a_replaced_object_is_not_used() {
     let cache = tempfile::tempdir().unwrap();
-    let stall = Fault::Stall {
-        after_body_bytes: STALL_BYTES,
-    };
-    let origin = Scripted::start("tied", Script::always(stall));
+    let origin = stalling_in_the_head();
     interrupted(&origin, cache.path(), &head("tied.gkq"), "-KILL");
     // The same names, lengths and shapes, other weights.
     for ending in ["gkq", "rows"] {

@@ -175,6 +175,8 @@ impl Partial {
         self.keep = Keep::Nothing;
         std::fs::rename(&self.path, to)?;
         self.path = PathBuf::new();
+        // A map of the file would keep the lock as long as it lives.
+        let _ = self.file.unlock();
         Ok(())
     }
 

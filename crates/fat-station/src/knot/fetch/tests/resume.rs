@@ -29,6 +29,9 @@ async fn start(
 /// goes on.
 fn settle(directory: &Path) {
     for name in files(directory) {
+        if !name.starts_with("partial-") {
+            continue;
+        }
         let path = directory.join("blocks").join(name);
         if let Ok(file) = std::fs::File::open(path) {
             file.lock().unwrap();

@@ -116,8 +116,10 @@ impl RangeSource for Scripted {
         self.inner.version()
     }
 
+    /// Streams that are held may be many; others come one after the other, so that what is asked is
+    /// no accident.
     fn parallelism(&self) -> usize {
-        self.inner.parallelism()
+        if self.gate.is_some() { 16 } else { 1 }
     }
 
     fn request_cost_bytes(&self) -> u64 {

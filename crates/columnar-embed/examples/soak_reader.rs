@@ -61,7 +61,10 @@ fn main() -> Result<(), Failure> {
 }
 
 async fn run(arguments: Arc<Arguments>) -> Result<(), Failure> {
-    let table = Arc::new(Table::open(Path::new(&arguments.file), arguments.row_bytes)?);
+    let table = Arc::new(Table::open(
+        Path::new(&arguments.file),
+        arguments.row_bytes,
+    )?);
     let store = Arc::new(store(&arguments, &table)?);
     let log = Arc::new(Mutex::new(BufWriter::new(File::create(&arguments.log)?)));
     let mut readers = tokio::task::JoinSet::new();
@@ -69,7 +72,9 @@ async fn run(arguments: Arc<Arguments>) -> Result<(), Failure> {
         let (arguments, table) = (Arc::clone(&arguments), Arc::clone(&table));
         let (store, log) = (Arc::clone(&store), Arc::clone(&log));
         readers.spawn(async move {
-            let mut random = Random(arguments.seed ^ (reader + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            // States that differ by a small number have unrelated futures; multiples of the
+            // generator's own step would not.
+            let mut random = Random(arguments.seed << 32 | reader);
             let mut number = reader;
             while number < arguments.batches {
                 let ids = random.batch(table.rows);

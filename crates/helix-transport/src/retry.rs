@@ -123,7 +123,9 @@ fn log(object: &str, failed: u32, delay: Duration, error: &Error, burst: Option<
             silent_retries_before = silent,
             "range reads fail and are tried again; more of the kind are logged at debug level"
         ),
-        None => tracing::debug!(object, failed, delay_ms, %error, %cause, "range read is tried again"),
+        None => {
+            tracing::debug!(object, failed, delay_ms, %error, %cause, "range read is tried again")
+        }
     }
 }
 
@@ -132,16 +134,35 @@ fn log(object: &str, failed: u32, delay: Duration, error: &Error, burst: Option<
 pub(crate) struct Retries {
     policy: RetryPolicy,
     failed: u32,
+    /// Whether a lie was doubted before, and whether the present one is.
+    doubted: bool,
+    doubting: bool,
 }
 
 impl Retries {
     pub(crate) fn new(policy: RetryPolicy) -> Self {
-        Self { policy, failed: 0 }
+        Self {
+            policy,
+            failed: 0,
+            doubted: false,
+            doubting: false,
+        }
     }
 
     /// Bytes arrived: what failed before is forgotten.
     pub(crate) fn progress(&mut self) {
         self.failed = 0;
+    }
+
+    /// Tells that the origin has answered before: a reply that is no answer may then be that of one
+    /// node among others, and is asked again, once a read. An origin that never could is told at once.
+    pub(crate) fn doubt(&mut self, error: &Error) {
+        let is_lie = match error {
+            Error::Redirect { .. } | Error::Changed { .. } => false,
+            other => matches!(other.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported),
+        };
+        self.doubting = is_lie && !self.doubted;
+        self.doubted |= self.doubting;
     }
 
     /// Waits until the next attempt may start, or returns the error to give to the caller.
@@ -152,7 +173,8 @@ impl Retries {
         budget: &RetryBudget,
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
-        if error.kind() != ErrorKind::Transient {
+        let doubting = std::mem::take(&mut self.doubting);
+        if error.kind() != ErrorKind::Transient && !doubting {
             return Err(error);
         }
         self.failed += 1;

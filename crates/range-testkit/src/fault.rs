@@ -189,6 +189,10 @@ pub struct Script(Rule);
 #[derive(Clone, Debug)]
 enum Rule {
     List(Vec<Fault>),
+    Target {
+        contains: String,
+        fault: Fault,
+    },
     Always(Fault),
     Seeded {
         seed: u64,
@@ -212,6 +216,14 @@ impl Script {
     /// The first requests, in the order they arrive, meet these faults; later ones none.
     pub fn list(faults: impl Into<Vec<Fault>>) -> Self {
         Self(Rule::List(faults.into()))
+    }
+
+    /// Every request whose target, query included, contains this text meets this fault.
+    pub fn where_target(contains: impl Into<String>, fault: Fault) -> Self {
+        Self(Rule::Target {
+            contains: contains.into(),
+            fault,
+        })
     }
 
     /// Every request meets this fault.
@@ -239,10 +251,20 @@ impl Script {
         })
     }
 
-    /// The fault of request `number`, counted from 0 over all connections.
+    /// The fault of request `number`, counted from 0 over all connections, for `target`.
+    #[must_use]
+    pub fn fault_at(&self, number: u64, target: &str) -> Fault {
+        match &self.0 {
+            Rule::Target { contains, fault } if target.contains(contains) => fault.clone(),
+            _ => self.fault(number),
+        }
+    }
+
+    /// The fault of request `number`, whatever its target.
     #[must_use]
     pub fn fault(&self, number: u64) -> Fault {
         match &self.0 {
+            Rule::Target { .. } => Fault::None,
             Rule::Always(fault) => fault.clone(),
             Rule::List(faults) => usize::try_from(number)
                 .ok()

@@ -25,18 +25,63 @@ pub fn every_kind(path: &str, row_bytes: u64) -> Vec<(u32, Fault)> {
         (3, Fault::ResetWhenIdle),
         (3, Fault::RequestTimeout),
         (3, Fault::Silence),
-        (3, Fault::Drip { piece_bytes: 1 + row_bytes / 16, pause: ms(10) }),
-        (1, Fault::Drip { piece_bytes: 1, pause: ms(100) }),
+        (
+            3,
+            Fault::Drip {
+                piece_bytes: 1 + row_bytes / 16,
+                pause: ms(10),
+            },
+        ),
+        (
+            1,
+            Fault::Drip {
+                piece_bytes: 1,
+                pause: ms(100),
+            },
+        ),
         (3, Fault::Delay(ms(300))),
         (1, Fault::Delay(ms(2500))),
-        (3, Fault::SlowHead { piece_bytes: 8, pause: ms(5) }),
-        (1, Fault::SlowHead { piece_bytes: 1, pause: ms(200) }),
-        (3, Fault::Interim { code: 103, times: 2 }),
-        (2, Fault::Interim { code: 100, times: 1 }),
+        (
+            3,
+            Fault::SlowHead {
+                piece_bytes: 8,
+                pause: ms(5),
+            },
+        ),
+        (
+            1,
+            Fault::SlowHead {
+                piece_bytes: 1,
+                pause: ms(200),
+            },
+        ),
+        (
+            3,
+            Fault::Interim {
+                code: 103,
+                times: 2,
+            },
+        ),
+        (
+            2,
+            Fault::Interim {
+                code: 100,
+                times: 1,
+            },
+        ),
         (3, Fault::Garbage),
-        (2, Fault::Fields(vec![("X-Long".to_owned(), "x".repeat(70_000))])),
-        (2, Fault::Fields(vec![("Keep-Alive".to_owned(), "timeout=1".to_owned())])),
-        (2, Fault::Fields(vec![("Connection".to_owned(), "close".to_owned())])),
+        (
+            2,
+            Fault::Fields(vec![("X-Long".to_owned(), "x".repeat(70_000))]),
+        ),
+        (
+            2,
+            Fault::Fields(vec![("Keep-Alive".to_owned(), "timeout=1".to_owned())]),
+        ),
+        (
+            2,
+            Fault::Fields(vec![("Connection".to_owned(), "close".to_owned())]),
+        ),
         (3, Fault::Http10),
         (3, Fault::Chunked),
         (3, Fault::Trailers),
@@ -45,7 +90,13 @@ pub fn every_kind(path: &str, row_bytes: u64) -> Vec<(u32, Fault)> {
         (3, Fault::WholeObject),
         (3, Fault::Etag("\"v2\"".to_owned())),
         (2, Fault::Etag("W/\"v1\"".to_owned())),
-        (3, Fault::Superset { before: 1, after: 1 }),
+        (
+            3,
+            Fault::Superset {
+                before: 1,
+                after: 1,
+            },
+        ),
         (4, Fault::Shift(4)),
         (3, Fault::Shift(row_bytes)),
         (3, Fault::Encoding("gzip".to_owned())),
@@ -64,7 +115,10 @@ pub fn every_kind(path: &str, row_bytes: u64) -> Vec<(u32, Fault)> {
         (2, status(403)),
         (2, status(404)),
         // The same length and tag, other bytes; and an older version of another length.
-        (2, Fault::Instead(Object::pattern(1, 1 << 20), Several::FirstOnly)),
+        (
+            2,
+            Fault::Instead(Object::pattern(1, 1 << 20), Several::FirstOnly),
+        ),
     ];
     for after_body_bytes in [0, 1, within, row_bytes] {
         mix.push((2, Fault::Reset { after_body_bytes }));
@@ -92,7 +146,9 @@ mod tests {
         let mix = every_kind("/rows", 100);
         let names: BTreeSet<_> = mix.iter().map(|(_, fault)| fault.name()).collect();
         let script = || Script::weighted(5, 10_000, mix.clone());
-        let drawn: Vec<_> = (0..300_000).map(|number| script_fault(&script(), number)).collect();
+        let drawn: Vec<_> = (0..300_000)
+            .map(|number| script_fault(&script(), number))
+            .collect();
         assert_eq!(script().fault(77).name(), script().fault(77).name());
         let faults: Vec<_> = drawn.into_iter().filter(|name| *name != "none").collect();
         assert!((2700..3300).contains(&faults.len()), "{}", faults.len());

@@ -98,7 +98,9 @@ async fn serve(
     }
     let mut upstream = TcpStream::connect(options.upstream).await?;
     if head.method == "CONNECT" {
-        writing.write_all(b"HTTP/1.1 200 Established\r\n\r\n").await?;
+        writing
+            .write_all(b"HTTP/1.1 200 Established\r\n\r\n")
+            .await?;
         copy_bidirectional(&mut stream, &mut upstream).await?;
         return Ok(());
     }

@@ -101,7 +101,10 @@ impl Parts {
             ranges.reverse();
         }
         if self.doubled {
-            ranges = ranges.into_iter().flat_map(|range| [range, range]).collect();
+            ranges = ranges
+                .into_iter()
+                .flat_map(|range| [range, range])
+                .collect();
         }
         if self.most_parts > 0 {
             ranges.truncate(self.most_parts);

@@ -99,7 +99,13 @@ mod tests {
         for token in ["", "two s3cret", "s3cret\r\nX: y", "s3cr\u{e9}t"] {
             let error = Credentials::bearer("https://hub.example/", token).unwrap_err();
             assert!(
-                matches!(error, Error::Setting { setting: "credentials", .. }),
+                matches!(
+                    error,
+                    Error::Setting {
+                        setting: "credentials",
+                        ..
+                    }
+                ),
                 "{error}"
             );
             assert!(!format!("{error} {error:?}").contains("s3cr"));

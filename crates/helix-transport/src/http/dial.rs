@@ -201,7 +201,9 @@ impl Dialer {
 
     /// Clones share the cache of TLS sessions.
     fn tls(&self) -> Result<ClientConfig, DialFailure> {
-        let made = self.tls.get_or_init(|| roots::tls_config(&self.extra_roots));
+        let made = self
+            .tls
+            .get_or_init(|| roots::tls_config(&self.extra_roots));
         made.clone().map_err(DialFailure::Roots)
     }
 }

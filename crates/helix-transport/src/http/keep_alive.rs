@@ -16,7 +16,10 @@ pub(super) fn parse(fields: &HeaderMap) -> Option<Duration> {
         value.split(',').find_map(|parameter| {
             let (found, number) = parameter.split_once('=')?;
             let number = number.trim().trim_matches('"');
-            found.trim().eq_ignore_ascii_case(name).then(|| number.parse::<u32>().ok())?
+            found
+                .trim()
+                .eq_ignore_ascii_case(name)
+                .then(|| number.parse::<u32>().ok())?
         })
     };
     if number("max") == Some(0) {
@@ -47,7 +50,11 @@ mod tests {
         ] {
             let mut fields = HeaderMap::new();
             fields.insert("keep-alive", value.parse().unwrap());
-            assert_eq!(parse(&fields), expected_s.map(Duration::from_secs), "{value}");
+            assert_eq!(
+                parse(&fields),
+                expected_s.map(Duration::from_secs),
+                "{value}"
+            );
         }
         assert_eq!(parse(&HeaderMap::new()), None);
     }

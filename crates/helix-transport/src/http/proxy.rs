@@ -171,9 +171,15 @@ fn entries_for_port(no: &str, port: Option<u16>) -> String {
             }
             _ => (entry, None),
         };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
         // `*.example.org` is common and means `.example.org`.
-        let host = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
+        let host = host
+            .strip_prefix('*')
+            .filter(|rest| rest.starts_with('.'))
+            .unwrap_or(host);
         (entry_port.is_none() || entry_port == port).then_some(host)
     });
     kept.collect::<Vec<_>>().join(",")

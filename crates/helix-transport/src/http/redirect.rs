@@ -61,11 +61,27 @@ mod tests {
             ("http://a/x", "//b/z", Ok("http://b/z")),
             ("http://a/x", "https://a/x", Ok("https://a/x")),
             ("https://a/x", "?sig=1", Ok("https://a/x?sig=1")),
-            ("https://a/x", "http://a/z?sig=1", Err("from https to http: http://a/z")),
-            ("https://a/x", "file:///etc/passwd", Err("from https to file: file:///etc/passwd")),
-            ("http://a/x", "http://me:pw@b/", Err("Location holds credentials: http://b/")),
+            (
+                "https://a/x",
+                "http://a/z?sig=1",
+                Err("from https to http: http://a/z"),
+            ),
+            (
+                "https://a/x",
+                "file:///etc/passwd",
+                Err("from https to file: file:///etc/passwd"),
+            ),
+            (
+                "http://a/x",
+                "http://me:pw@b/",
+                Err("Location holds credentials: http://b/"),
+            ),
             ("http://a/x", "", Err("loop back to http://a/x")),
-            ("http://a/x", "http://[", Err("Location is not a URL: invalid IPv6 address")),
+            (
+                "http://a/x",
+                "http://[",
+                Err("Location is not a URL: invalid IPv6 address"),
+            ),
         ] {
             let found = follow(&at(from), location, 5);
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -74,7 +90,10 @@ mod tests {
         let visited: Vec<_> = (0..6)
             .map(|n| Url::parse(&format!("http://a/{n}")).unwrap())
             .collect();
-        assert_eq!(follow(&visited, "/9", 5), Err("more than 5 in a row".to_owned()));
+        assert_eq!(
+            follow(&visited, "/9", 5),
+            Err("more than 5 in a row".to_owned())
+        );
         assert!(follow(&visited[..5], "/9", 5).is_ok());
     }
 
@@ -82,7 +101,10 @@ mod tests {
     fn signatures_are_known_by_their_parameters() {
         for (url, signed) in [
             ("https://b.s3/x?X-Amz-Algorithm=A&X-Amz-Signature=1f", true),
-            ("https://b.s3/x?AWSAccessKeyId=k&Signature=s&Expires=1", true),
+            (
+                "https://b.s3/x?AWSAccessKeyId=k&Signature=s&Expires=1",
+                true,
+            ),
             ("https://acc.blob/x?sv=2024&sig=abc", true),
             ("https://cdn/x?Expires=1&Signature=s&Key-Pair-Id=K", true),
             ("https://hub/x?download=true", false),

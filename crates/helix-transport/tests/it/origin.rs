@@ -20,6 +20,9 @@ use tokio_rustls::TlsAcceptor;
 /// The path that answers every range with the whole object.
 pub(crate) const WHOLE: &str = "/whole";
 
+/// The tag of an object whose content is where every request is redirected to.
+const REDIRECT: &str = "\"redirect\"";
+
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<Seen>,
@@ -79,6 +82,12 @@ impl Origin {
         }
     }
 
+    /// Answers everything with a redirect to `location`, over TLS.
+    pub(crate) async fn start_redirecting(location: &str, tls: TlsAcceptor) -> Self {
+        let redirect = Object::bytes(location.as_bytes());
+        Self::start(redirect.with_etag(REDIRECT), 1, Some(tls)).await
+    }
+
     /// Closes every open connection, without a farewell.
     pub(crate) fn kill_connections(&self) {
         self.kill.send_modify(|count| *count += 1);
@@ -119,6 +128,11 @@ async fn reply(
     state.arrived.send_modify(|count| *count += 1);
     arrived.wait_for(|count| *count >= needed).await.unwrap();
 
+    if state.object.etag() == Some(REDIRECT) {
+        let location = state.object.slice(0, state.object.len_bytes());
+        let response = Response::builder().status(302).header("location", location);
+        return Ok(response.body(Full::default()).unwrap());
+    }
     if request.uri().path() == WHOLE {
         let body = Full::from(state.object.slice(0, state.object.len_bytes()));
         return Ok(Response::new(body));

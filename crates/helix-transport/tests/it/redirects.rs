@@ -68,15 +68,23 @@ async fn a_loop_ends_where_it_closes() {
     let backend = HttpBackend::new(&server.url(PATH), quick()).unwrap();
     let error = backend.read(range(0, 10), &batch()).await.unwrap_err();
     let looped = format!("loop back to {}", server.url(PATH));
-    assert!(matches!(&error, Error::Redirect { reason, .. } if *reason == looped), "{error}");
+    assert!(
+        matches!(&error, Error::Redirect { reason, .. } if *reason == looped),
+        "{error}"
+    );
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(server.log().len(), 1);
 
     // A chain that never comes back is cut after five.
     let hop = |n: u64| Fault::Redirect(format!("/hop?{n}"));
-    let server = FaultServer::start(PATH, object(), Script::list((0..9).map(hop).collect::<Vec<_>>()))
-        .await
-        .unwrap();
+    let server = FaultServer::start(
+        PATH,
+        object(),
+        Script::list((0..9).map(hop).collect::<Vec<_>>()),
+    )
+    .await
+    .unwrap();
+    server.put("/hop", object());
     let backend = HttpBackend::new(&server.url(PATH), quick()).unwrap();
     let error = backend.read(range(0, 10), &batch()).await.unwrap_err();
     assert!(matches!(&error, Error::Redirect { reason, .. } if reason == "more than 5 in a row"));

@@ -247,6 +247,44 @@ async fn nobody_listening_is_an_error_with_its_cause() {
     assert_eq!(options.meter.snapshot().requests, 0);
 }
 
+/// One node of many that lies is ridden out; an origin that never told the truth is told at once, and one
+/// that has stopped to, after a second try.
+#[tokio::test]
+async fn a_lie_of_an_origin_that_answered_before_is_asked_once_more() {
+    for fault in [
+        Fault::WholeObject,
+        Fault::Encoding("gzip".into()),
+        Fault::ContentLength(7),
+        Fault::ChunkedWithExtra(3),
+        Fault::Superset {
+            before: 1,
+            after: 1,
+        },
+        Fault::Garbage,
+    ] {
+        let (server, backend) = serve(Script::list([Fault::None, fault.clone()])).await;
+        for n in 0..2 {
+            let bytes = backend.read(range(n, n + 100), &batch()).await.unwrap();
+            assert_eq!(&bytes[..], object().slice(n, n + 100), "{fault:?}");
+        }
+        server.set_script(Script::always(fault.clone()));
+        let before = server.log().len();
+        let error = backend.read(range(0, 100), &batch()).await.unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported),
+            "{fault:?}: {error}"
+        );
+        // Garbage on a kept connection is repeated on a new one first.
+        let asked = server.log().len() - before;
+        assert!((2..=3).contains(&asked), "{fault:?}: {asked}");
+    }
+    // Another version is never asked again.
+    let (server, backend) = serve(Script::list([Fault::None, Fault::Etag("\"v2\"".into())])).await;
+    backend.read(range(0, 10), &batch()).await.unwrap();
+    let error = backend.read(range(0, 10), &batch()).await.unwrap_err();
+    assert_eq!((error.kind(), server.log().len()), (ErrorKind::Changed, 2));
+}
+
 #[tokio::test]
 async fn under_seeded_faults_every_read_is_right_or_an_honest_error() {
     let faults = [

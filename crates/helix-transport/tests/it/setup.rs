@@ -40,6 +40,17 @@ pub(crate) fn quick() -> HttpConfig {
     }
 }
 
+/// An error with all its causes, as a user is shown it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text = format!("{text}: {source}");
+        cause = source.source();
+    }
+    text
+}
+
 pub(crate) async fn serve(script: Script) -> (FaultServer, HttpBackend) {
     let server = FaultServer::start(PATH, object(), script).await.unwrap();
     let backend = HttpBackend::new(&server.url(PATH), quick()).unwrap();

@@ -99,6 +99,7 @@ async fn an_origin_that_ignores_the_resumed_range_gives_no_byte_twice() {
             after_body_bytes: 4000,
         },
         Fault::WholeObject,
+        Fault::WholeObject,
     ];
     let (_server, backend) = serve(Script::list(faults)).await;
     let (bytes, error) = collect(&backend, 0, LEN_BYTES, &options(Patience::Stream)).await;

@@ -1,5 +1,6 @@
 //! TLS with a certificate authority made for the test: ALPN, trust anchors, SSL_CERT_FILE.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -10,14 +11,14 @@ use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
 
 use crate::origin::Origin;
-use crate::setup::{batch, object, quick, range};
+use crate::setup::{batch, chain, object, quick, range};
 
 /// An acceptor for `localhost` and 127.0.0.1, and its authority as PEM.
 fn authority(protocols: &[&str]) -> (TlsAcceptor, String) {
     authority_for(&["localhost", "127.0.0.1"], protocols)
 }
 
-fn authority_for(names: &[&str], protocols: &[&str]) -> (TlsAcceptor, String) {
+pub(crate) fn authority_for(names: &[&str], protocols: &[&str]) -> (TlsAcceptor, String) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -45,7 +46,7 @@ fn authority_for(names: &[&str], protocols: &[&str]) -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(config)), root.pem())
 }
 
-fn trusting(root: &str) -> HttpConfig {
+pub(crate) fn trusting(root: &str) -> HttpConfig {
     HttpConfig {
         extra_roots_pem: root.as_bytes().to_vec(),
         ..quick()
@@ -137,36 +138,89 @@ fn anchors_that_are_no_pem_are_refused_by_name() {
     );
 }
 
-/// The variable belongs to a process, so the test runs itself once more with it set.
+/// The variables belong to a process, so this test is run once more by others, with them set.
 #[tokio::test]
-async fn ssl_cert_file_names_the_trust_anchors() {
-    const URL: &str = "HELIX_TEST_URL";
-    if let Ok(url) = std::env::var(URL) {
-        let backend = HttpBackend::new(&url, quick()).unwrap();
-        let bytes = backend.read(range(10, 20), &batch()).await.unwrap();
-        assert_eq!(&bytes[..], object().slice(10, 20));
+async fn child_with_anchors_from_the_environment() {
+    let Ok(url) = std::env::var(URL) else {
         return;
+    };
+    let backend = HttpBackend::new(&url, quick()).unwrap();
+    match backend.read(range(10, 20), &batch()).await {
+        Ok(bytes) => assert_eq!(&bytes[..], object().slice(10, 20)),
+        Err(error) => panic!("{:?}: {}", error.kind(), chain(&error)),
     }
+}
+
+const URL: &str = "HELIX_TEST_URL";
+
+/// What the child test wrote, and whether it passed.
+async fn child(url: &str, variables: &[(&'static str, &Path)]) -> (bool, String) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "tls::child_with_anchors_from_the_environment"])
+        .env(URL, url)
+        .env_remove("SSL_CERT_FILE")
+        .env_remove("SSL_CERT_DIR");
+    for (name, value) in variables {
+        command.env(name, value);
+    }
+    let run = move || command.output().unwrap();
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.success(), text)
+}
+
+#[tokio::test]
+async fn ssl_cert_file_and_ssl_cert_dir_name_the_trust_anchors() {
     let (tls, root) = authority(&["h2"]);
+    let (_, other_root) = authority(&["h2"]);
     let origin = Origin::start(object(), 1, Some(tls)).await;
     let url = format!("https://localhost:{}/x", origin.address.port());
     let directory = tempfile::tempdir().unwrap();
-    let bundle = directory.path().join("roots.pem");
-    std::fs::write(&bundle, root).unwrap();
-    let run = move || {
-        std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tls::ssl_cert_file_names_the_trust_anchors"])
-            .env(URL, url)
-            .env("SSL_CERT_FILE", bundle)
-            .env_remove("SSL_CERT_DIR")
-            .output()
-            .unwrap()
-    };
-    let output = tokio::task::spawn_blocking(run).await.unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
+    let (file, dir) = (
+        directory.path().join("roots.pem"),
+        directory.path().join("certs"),
     );
-    assert_eq!(origin.seen.requests.load(SeqCst), 1);
+    let (other, missing) = (
+        directory.path().join("other.pem"),
+        directory.path().join("none"),
+    );
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(&file, &root).unwrap();
+    // As `openssl rehash` names them; any name is read.
+    std::fs::write(dir.join("0a1b2c3d.0"), &root).unwrap();
+    std::fs::write(&other, &other_root).unwrap();
+
+    for variables in [
+        vec![("SSL_CERT_FILE", &*file)],
+        vec![("SSL_CERT_DIR", &*dir)],
+        vec![("SSL_CERT_FILE", &*other), ("SSL_CERT_DIR", &*dir)],
+    ] {
+        let (passed, text) = child(&url, &variables).await;
+        assert!(passed, "{variables:?}: {text}");
+    }
+    assert_eq!(origin.seen.requests.load(SeqCst), 3);
+
+    // In place of the system's anchors, so another authority's are no help; and a variable that
+    // leads nowhere is told by name.
+    for (variables, kind, told) in [
+        (
+            vec![("SSL_CERT_FILE", &*other)],
+            "Config",
+            "TLS handshake refused",
+        ),
+        (
+            vec![("SSL_CERT_FILE", &*missing)],
+            "Config",
+            "SSL_CERT_FILE=",
+        ),
+        (vec![("SSL_CERT_DIR", &*missing)], "Config", "SSL_CERT_DIR="),
+    ] {
+        let (passed, text) = child(&url, &variables).await;
+        assert!(
+            !passed && text.contains(told) && text.contains(kind),
+            "{variables:?}: {text}"
+        );
+    }
+    assert_eq!(origin.seen.requests.load(SeqCst), 3);
 }

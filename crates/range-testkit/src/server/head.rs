@@ -81,9 +81,13 @@ impl HeadStyle {
             writing.write_all(GARBAGE).await?;
             return Ok(Some(After::Close));
         }
-        let mut text = format!("{}HTTP/{} {} Scripted\r\n", self.before, self.version, reply.status);
+        writing.write_all(self.before.as_bytes()).await?;
+        let mut text = format!("HTTP/{} {} Scripted\r\n", self.version, reply.status);
         let fields = reply.fields.iter().map(|(name, value)| (*name, value));
-        let added = self.fields.iter().map(|(name, value)| (name.as_str(), value));
+        let added = self
+            .fields
+            .iter()
+            .map(|(name, value)| (name.as_str(), value));
         for (name, value) in fields.chain(added) {
             text.push_str(&format!("{name}: {value}\r\n"));
         }

@@ -10,4 +10,5 @@
 )]
 
 mod link;
+mod proxy;
 mod server;

@@ -202,3 +202,100 @@ fn a_pattern_tells_shifted_bytes_apart() {
     }
     assert_eq!(object.byte_at(1 << 40), None);
 }
+
+#[tokio::test]
+async fn faults_of_the_head_show_on_the_wire() {
+    let ms = std::time::Duration::from_millis;
+    for (fault, begins, ends) in [
+        (
+            Fault::TruncateHead {
+                after_head_bytes: 8,
+            },
+            "HTTP/1.1",
+            "HTTP/1.1",
+        ),
+        (
+            Fault::Interim {
+                code: 103,
+                times: 2,
+            },
+            "HTTP/1.1 103 Interim\r\n",
+            "\r\n\r\n\n\u{b}\u{c}\r\u{e}\u{f}\u{10}\u{11}\u{12}\u{13}",
+        ),
+        (Fault::Http10, "HTTP/1.0 206", "\u{12}\u{13}"),
+        (Fault::Garbage, "\u{16}\u{3}\u{1}", "\r\n\r\n"),
+        (
+            Fault::Fields(vec![("X-A".into(), "b".into())]),
+            "HTTP/1.1 206",
+            "\u{13}",
+        ),
+        (
+            Fault::SlowHead {
+                piece_bytes: 30,
+                pause: ms(1),
+            },
+            "HTTP/1.1 206",
+            "\u{13}",
+        ),
+        (Fault::Delay(ms(1)), "HTTP/1.1 206", "\u{13}"),
+        (Fault::Chunked, "HTTP/1.1 206", "\r\n0\r\n\r\n"),
+        (
+            Fault::Trailers,
+            "HTTP/1.1 206",
+            "Content-Range: bytes 0-0/1\r\n\r\n",
+        ),
+        (
+            Fault::RequestTimeout,
+            "HTTP/1.1 206",
+            "Connection: close\r\n\r\n",
+        ),
+        (
+            Fault::All(vec![
+                Fault::Chunked,
+                Fault::Truncate {
+                    after_body_bytes: 2,
+                },
+            ]),
+            "HTTP/1.1 206",
+            "\r\n\r\n2\r\n\n\u{b}\r\n",
+        ),
+    ] {
+        let server = start(Script::always(fault.clone())).await;
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(RANGE.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await.unwrap();
+        let text = String::from_utf8_lossy(&all);
+        assert!(
+            text.starts_with(begins) && text.ends_with(ends),
+            "{fault:?}: {text:?}"
+        );
+        assert_eq!(server.log().finished(1).await[0].fault, fault.name());
+    }
+}
+
+#[tokio::test]
+async fn what_is_taken_out_of_the_log_is_still_counted() {
+    let server = start(Script::honest()).await;
+    for _ in 0..3 {
+        raw(&server, RANGE).await;
+    }
+    server.log().finished(3).await;
+    let taken = server.log().take_finished();
+    assert_eq!(
+        (
+            taken.len(),
+            server.log().len(),
+            server.log().entries().len()
+        ),
+        (3, 3, 0)
+    );
+    assert!(taken[0].arrived_us > 0 && taken.iter().all(|entry| entry.body_bytes == 10));
+    raw(&server, RANGE).await;
+    server.log().finished(4).await;
+    assert_eq!(
+        (server.log().len(), server.log().take_finished().len()),
+        (4, 1)
+    );
+}

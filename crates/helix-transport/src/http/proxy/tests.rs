@@ -19,19 +19,51 @@ fn route(settings: &ProxySettings, url: &str) -> String {
 fn each_scheme_has_its_variable_in_both_cases_and_all_proxy_for_the_rest() {
     for (pairs, http, https) in [
         (vec![], "direct", "direct"),
-        (vec![("HTTP_PROXY", "http://p:3128")], "http://p:3128", "direct"),
+        (
+            vec![("HTTP_PROXY", "http://p:3128")],
+            "http://p:3128",
+            "direct",
+        ),
         (vec![("http_proxy", "p:3128")], "http://p:3128", "direct"),
-        (vec![("HTTPS_PROXY", "http://p:3128")], "direct", "http://p:3128"),
+        (
+            vec![("HTTPS_PROXY", "http://p:3128")],
+            "direct",
+            "http://p:3128",
+        ),
         (vec![("https_proxy", "https://p")], "direct", "https://p"),
-        (vec![("ALL_PROXY", "http://p:1")], "http://p:1", "http://p:1"),
-        (vec![("all_proxy", "http://p:1"), ("HTTP_PROXY", "http://q:2")], "http://q:2", "http://p:1"),
-        (vec![("HTTPS_PROXY", "http://p:1"), ("https_proxy", "http://q:2")], "direct", "http://p:1"),
+        (
+            vec![("ALL_PROXY", "http://p:1")],
+            "http://p:1",
+            "http://p:1",
+        ),
+        (
+            vec![("all_proxy", "http://p:1"), ("HTTP_PROXY", "http://q:2")],
+            "http://q:2",
+            "http://p:1",
+        ),
+        (
+            vec![("HTTPS_PROXY", "http://p:1"), ("https_proxy", "http://q:2")],
+            "direct",
+            "http://p:1",
+        ),
         // Set to nothing is set: no proxy.
-        (vec![("HTTPS_PROXY", ""), ("https_proxy", "http://q:2")], "direct", "direct"),
+        (
+            vec![("HTTPS_PROXY", ""), ("https_proxy", "http://q:2")],
+            "direct",
+            "direct",
+        ),
     ] {
         let settings = settings(&pairs);
-        assert_eq!(route(&settings, "http://origin.example/"), http, "{pairs:?}");
-        assert_eq!(route(&settings, "https://origin.example/"), https, "{pairs:?}");
+        assert_eq!(
+            route(&settings, "http://origin.example/"),
+            http,
+            "{pairs:?}"
+        );
+        assert_eq!(
+            route(&settings, "https://origin.example/"),
+            https,
+            "{pairs:?}"
+        );
     }
 }
 
@@ -98,7 +130,9 @@ fn loopback_is_never_proxied() {
 fn a_variable_that_names_no_proxy_is_refused_by_name_where_it_would_be_used() {
     for value in ["socks5://p:1", "ftp://p", "http://", "http://[::1", "a b"] {
         let settings = settings(&[("HTTPS_PROXY", value)]);
-        let refusal = settings.via(&"https://a.example/".parse().unwrap()).unwrap_err();
+        let refusal = settings
+            .via(&"https://a.example/".parse().unwrap())
+            .unwrap_err();
         assert_eq!(refusal.variable, "HTTPS_PROXY", "{value}");
         // It is not for these, so it does not stand in their way.
         assert_eq!(route(&settings, "http://a.example/"), "direct");
@@ -109,11 +143,17 @@ fn a_variable_that_names_no_proxy_is_refused_by_name_where_it_would_be_used() {
 #[test]
 fn credentials_are_sent_as_basic_and_shown_nowhere() {
     let settings = settings(&[("HTTP_PROXY", "http://me:p%40ss@p.example:3128")]);
-    let via = settings.via(&"http://a.example/".parse().unwrap()).unwrap().unwrap();
+    let via = settings
+        .via(&"http://a.example/".parse().unwrap())
+        .unwrap()
+        .unwrap();
     // base64 of `me:p@ss`
     assert_eq!(via.authorization.as_ref().unwrap(), "Basic bWU6cEBzcw==");
     assert!(via.authorization.as_ref().unwrap().is_sensitive());
     let shown = format!("{settings:?} {via:?} {}", via.name);
-    assert!(!shown.contains("p%40ss") && !shown.contains("bWU6"), "{shown}");
+    assert!(
+        !shown.contains("p%40ss") && !shown.contains("bWU6"),
+        "{shown}"
+    );
     assert_eq!(via.name, "http://p.example:3128");
 }

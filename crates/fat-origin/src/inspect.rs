@@ -1,16 +1,21 @@
-//! What a knot holds, from its front alone: no payload is read, so it says nothing about whether
-//! payloads are intact (that is [`verify`](crate::verify)).
+//! What a knot holds, from its front and the first bytes of its sketch: no other payload is read, so it
+//! says nothing about whether payloads are intact (that is [`verify`](crate::verify)).
+
+mod sidecar;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use gkq_v2::{Block, BlockBody, SectionKind};
+use columnar_embed::Sidecar;
+use gkq_v2::{Block, BlockBody, SectionKind, SketchHeader};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::Error;
 use crate::checkpoint::HEAD;
 use crate::knot_file::KnotFile;
+
+pub use sidecar::SidecarSummary;
 
 /// A knot's contents.
 #[derive(Clone, Debug, Serialize)]
@@ -86,22 +91,59 @@ pub struct BlockSummary {
 pub struct ColumnarSummary {
     /// Rows.
     pub rows: u64,
-    /// Bytes of a row.
+    /// Bytes of a row of the matrix.
     pub row_bytes: u32,
-    /// Bytes of the whole row file.
+    /// Bytes of all rows as the matrix has them: the row file's, where all rows are stored so.
     pub table_bytes: u64,
-    /// BLAKE3 of the row file, in hexadecimal.
+    /// BLAKE3 of these rows, in hexadecimal.
     pub rows_blake3: String,
     /// Root of the row tree, in hexadecimal.
     pub tree_root: String,
     /// Bytes of hashes that prove one row.
     pub path_bytes_per_row: u32,
+    /// Length of the list of rows that are asked for most; 0 without one.
+    pub hot_ids: u64,
+    /// The kinds of its rows, where the row file has several.
+    pub sidecar: Option<SidecarSummary>,
+    /// The sketch that may stand in for rows that cannot be had.
+    pub sketch: Option<SketchSummary>,
+}
+
+/// A sketch and how far it is from the rows.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SketchSummary {
+    /// Components.
+    pub rank: u32,
+    /// Bytes of the whole sketch.
+    pub bytes: u64,
+    /// `|W - W'| / |W|`, Frobenius, over all rows.
+    pub relative_error: f64,
+    /// Mean over the rows of the cosine between a row and its approximation.
+    pub mean_cosine: f64,
+    /// The least of these cosines.
+    pub worst_cosine: f32,
+    /// The row that has it.
+    pub worst_row: u32,
+}
+
+impl SketchSummary {
+    pub(crate) fn of(header: &SketchHeader) -> Self {
+        Self {
+            rank: header.rank,
+            bytes: header.sketch_bytes().unwrap_or(u64::MAX),
+            relative_error: header.error.relative,
+            mean_cosine: header.error.mean_cosine,
+            worst_cosine: header.error.worst_cosine,
+            worst_row: header.error.worst_row,
+        }
+    }
 }
 
 /// Reads the front of a knot.
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Knot`] with the rule that the front breaks.
+/// [`Error::Io`], or [`Error::Knot`] with the rule that the front or the sketch's header breaks.
 pub fn inspect(path: &Path) -> Result<KnotSummary, Error> {
     let file = KnotFile::open(path)?;
     let knot = &file.knot;
@@ -135,16 +177,54 @@ pub fn inspect(path: &Path) -> Result<KnotSummary, Error> {
         hidden_size: field("hidden_size").and_then(Value::as_u64),
         tied: knot.block(HEAD).is_none(),
         sections: sections.collect(),
-        blocks: knot.blocks().iter().map(block_summary).collect(),
+        blocks: knot
+            .blocks()
+            .iter()
+            .map(|block| block_summary(block, &file))
+            .collect::<Result<_, _>>()?,
     })
 }
 
-fn block_summary(block: &Block) -> BlockSummary {
+/// The header of a block's sketch, if it has one.
+fn sketch_of(block: &Block, file: &KnotFile) -> Result<Option<SketchSummary>, Error> {
+    let Some(sketch) = block.columnar.as_ref().and_then(|rows| rows.sketch.clone()) else {
+        return Ok(None);
+    };
+    let header_bytes = SketchHeader::BYTES as u64;
+    let range = sketch.start..sketch.end.min(sketch.start + header_bytes);
+    let mut header = Vec::new();
+    file.chunks(&range, header_bytes, |bytes| {
+        header.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    let header = SketchHeader::parse(&header).map_err(Error::knot(&file.path))?;
+    Ok(Some(SketchSummary::of(&header)))
+}
+
+/// What a block's sidecar says, if it has one.
+fn sidecar_of(block: &Block, file: &KnotFile) -> Result<Option<SidecarSummary>, Error> {
+    let range = block
+        .columnar
+        .as_ref()
+        .and_then(|rows| rows.row_sidecar.clone());
+    let Some(bytes) = range.and_then(|range| file.knot.front_slice(&range)) else {
+        return Ok(None);
+    };
+    let sidecar = Sidecar::parse(bytes).map_err(|source| Error::Rows {
+        path: file.path.clone(),
+        source,
+    })?;
+    Ok(Some(SidecarSummary::of(&sidecar, bytes.len() as u64)))
+}
+
+fn block_summary(block: &Block, file: &KnotFile) -> Result<BlockSummary, Error> {
+    let sketch = sketch_of(block, file)?;
+    let sidecar = sidecar_of(block, file)?;
     let rank = match &block.body {
         BlockBody::Spectral { rank, .. } => Some(*rank),
         _ => None,
     };
-    BlockSummary {
+    Ok(BlockSummary {
         name: block.name.clone(),
         shape: block.shape.clone(),
         dtype: block.dtype().name(),
@@ -162,8 +242,14 @@ fn block_summary(block: &Block) -> BlockSummary {
             rows_blake3: hex(&columnar.rows_blake3),
             tree_root: hex(&columnar.tree_root),
             path_bytes_per_row: columnar.path_bytes_per_row,
+            hot_ids: columnar
+                .hot_ids
+                .as_ref()
+                .map_or(0, |ids| (ids.end - ids.start) / 4),
+            sidecar,
+            sketch,
         }),
-    }
+    })
 }
 
 impl fmt::Display for KnotSummary {
@@ -253,6 +339,32 @@ impl fmt::Display for ColumnarSummary {
             out,
             "  tree root  {}, {} bytes of hashes prove a row",
             self.tree_root, self.path_bytes_per_row
+        )?;
+        if self.hot_ids > 0 {
+            write!(out, "\n  hot ids    {}", self.hot_ids)?;
+        }
+        if let Some(sidecar) = &self.sidecar {
+            write!(out, "\n{sidecar}")?;
+        }
+        match &self.sketch {
+            Some(sketch) => write!(out, "\n  {sketch}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SketchSummary {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "sketch     rank {}, {} bytes, NOT the rows: relative error {:.3}, mean cosine {:.3}, \
+             worst {:.3} (row {})",
+            self.rank,
+            self.bytes,
+            self.relative_error,
+            self.mean_cosine,
+            self.worst_cosine,
+            self.worst_row
         )
     }
 }

@@ -4,14 +4,20 @@
 //!
 //! Layout of the work: `selection` decides what goes in and in which order, `requirements` asks the
 //! decoder whether it could load that, `plan` declares the
-//! knot, `stream` moves bytes, `convert` changes dtypes row by row, `spectral` factors.
+//! knot, `stream` moves bytes, `convert` changes dtypes row by row,
+//! `embed_mix` chooses a kind for each row of the vocabulary matrix and `mixed` encodes it, `spectral` factors,
+//! `sketch` makes the stand-in for rows that cannot be had.
 
 mod convert;
+mod embed_mix;
+mod hot_ids;
+mod mixed;
 mod output;
 mod plan;
 mod provenance;
 mod requirements;
 mod selection;
+mod sketch;
 mod spectral;
 mod stream;
 
@@ -25,7 +31,11 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
+use crate::inspect::SketchSummary;
 
+pub use embed_mix::{EmbedMix, MixSyntax};
+pub use hot_ids::HotIds;
+pub use mixed::{KindReport, MixReport};
 pub use spectral::SpectralReport;
 
 /// What to make of the vocabulary matrix.
@@ -71,12 +81,18 @@ pub struct PackOptions {
     pub name: Option<String>,
     /// The vocabulary matrix, in block, rows and tied head alike.
     pub embed_dtype: EmbedDtype,
+    /// Rows of the vocabulary matrix that are stored in another kind; none if not given.
+    pub embed_mix: Option<EmbedMix>,
     /// The matrices of the layers.
     pub block_dtype: BlockDtype,
     /// Largest relative error (Frobenius) of a low-rank form; without it no tensor is factored.
     pub spectral_tolerance: Option<f64>,
     /// Whether the matrix is in the knot.
     pub matrix: Matrix,
+    /// The list of rows that are asked for most, which stations can fetch ahead.
+    pub hot_ids: HotIds,
+    /// Components of a sketch of the vocabulary matrix; none is made if not given.
+    pub embed_sketch: Option<u32>,
     /// Set it to stop the work; [`Error::Interrupted`] comes back and no file stays.
     pub stop: Stop,
 }
@@ -111,11 +127,11 @@ pub struct PackReport {
     pub knot_bytes: u64,
     /// The row file.
     pub rows: PathBuf,
-    /// Its length: `row_count * row_bytes`.
+    /// Its length: `row_count * row_bytes`, or less with a mix.
     pub rows_bytes: u64,
     /// Token ids that have a row.
     pub row_count: u64,
-    /// Bytes of a row.
+    /// Bytes of a row of the matrix; with a mix, of a row as it is widened.
     pub row_bytes: u32,
     /// Element type of the rows.
     pub row_dtype: &'static str,
@@ -129,8 +145,12 @@ pub struct PackReport {
     pub tokenizer_bytes: u64,
     /// The largest absolute difference that converting the matrix made; 0 where it was kept.
     pub embed_error: f64,
+    /// The rows by kind, if a mix was asked for.
+    pub mix: Option<MixReport>,
     /// One line for each tensor that was tried in low rank.
     pub spectral: Vec<SpectralReport>,
+    /// The sketch of the vocabulary matrix, if one was asked for.
+    pub sketch: Option<SketchSummary>,
 }
 
 /// Packs a Hugging Face directory or a GGUF file.
@@ -163,10 +183,11 @@ pub fn pack(source: &Path, options: &PackOptions) -> Result<PackReport, Error> {
             bar: &bar,
         },
     )?;
-    let (knot, rows_path) = output.publish()?;
+    let published = output.publish()?;
+    let mix = written.mix.zip(published.sidecar);
     Ok(PackReport {
-        knot,
-        rows: rows_path,
+        knot: published.knot,
+        rows: published.rows,
         knot_bytes: written.knot_bytes,
         rows_bytes: written.rows_bytes,
         row_count: rows,
@@ -179,7 +200,9 @@ pub fn pack(source: &Path, options: &PackOptions) -> Result<PackReport, Error> {
         blocks: written.blocks,
         tokenizer_bytes: tokenizer.len() as u64,
         embed_error: written.embed_error,
+        mix: mix.map(|(mix, sidecar)| MixReport { sidecar, ..mix }),
         spectral: spectral.into_reports(),
+        sketch: written.sketch.as_ref().map(SketchSummary::of),
     })
 }
 

@@ -2,6 +2,8 @@
 //! file against the matrix, the rows against their tree. What differs is named with its offset; all
 //! of it is looked at, so one run tells everything.
 
+mod mixed;
+
 use std::path::{Path, PathBuf};
 
 use columnar_embed::{RowTree, RowTreeBuilder};
@@ -196,6 +198,10 @@ impl Check<'_> {
             });
         }
         for (block, columnar) in eligible {
+            if let Some(sidecar) = &columnar.row_sidecar {
+                self.mixed_rows(block, columnar, sidecar, rows)?;
+                continue;
+            }
             if let Some(rows) = rows {
                 self.row_file(block, columnar, rows)?;
             }
@@ -282,9 +288,19 @@ impl Check<'_> {
         columnar: &Columnar,
         rows: Option<&DataFile>,
     ) -> Result<(), Error> {
-        let Some((tree, paths)) = rebuild(self.knot, block, columnar, rows)? else {
-            return Ok(());
-        };
+        if let Some(rebuilt) = rebuild(self.knot, block, columnar, rows)? {
+            self.compare_tree(block, columnar, rebuilt);
+        }
+        Ok(())
+    }
+
+    /// Compares the recorded row tree, and the digest of its path table, with those of the rows.
+    fn compare_tree(
+        &mut self,
+        block: &Block,
+        columnar: &Columnar,
+        (tree, paths): (RowTree, [u8; 32]),
+    ) {
         self.report.trees += 1;
         let file = self.knot.path.as_path();
         let name = &block.name;
@@ -328,7 +344,6 @@ impl Check<'_> {
                 hex(&stored),
             );
         }
-        Ok(())
     }
 
     fn differ(&mut self, at: At<'_>, part: String, expected: String, found: String) {

@@ -7,14 +7,14 @@ use crate::embedding::{Columnar, DenseTable, Embedding};
 use crate::error::Error;
 use crate::knot::{OpenKnot, PayloadFetcher, WantedPayload};
 use crate::mmap;
-use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, Table, Way, resolve};
+use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, RowKinds, Table, Way, resolve};
 use crate::row_table::{RowTable, WholeTable, may_be_misplaced};
 use crate::stand_in::{Exact, StandIn};
 use crate::traffic::{Kind, Traffic};
 use bytes::Bytes;
 use columnar_embed::{
-    ColumnarEmbedBackend, DiskTier, PathSource, RowStoreConfig, RowTree, RowTreeVerifier,
-    Verification,
+    ColumnarEmbedBackend, DiskTier, PathSource, RowId, RowStoreConfig, RowTree, RowTreeVerifier,
+    Sidecar, Verification,
 };
 use gkq_v2::{Block, Columnar as ColumnarSection, Dtype};
 use std::sync::Arc;
@@ -148,18 +148,23 @@ impl Matrix {
     /// contradicts itself.
     pub fn columnar(&self, traffic: &Traffic) -> Result<Embedding, Error> {
         let block = find(&self.knot)?;
-        let located = self.rows.as_ref().and_then(RowTable::located);
-        let (Some(section), Some(rows), Some(located)) = (&block.columnar, &self.rows, located)
+        let found = self.rows.as_ref().and_then(RowTable::rows);
+        let (Some(section), Some(rows), Some((source, map))) = (&block.columnar, &self.rows, found)
         else {
             return Err(Error::Lost {
                 what: "the place of the rows",
             });
         };
         let failed = |source| Error::rows(rows.locator(), source);
+        // Widened rows are named by what they are widened from and to.
+        let names_rows = match rows.sidecar() {
+            Some(sidecar) => sidecar.blake3(),
+            None => section.rows_blake3,
+        };
         let store = ColumnarEmbedBackend::new(
-            located.source,
-            located.layout,
-            section.rows_blake3,
+            source,
+            map,
+            names_rows,
             self.verification(section).map_err(failed)?,
             RowStoreConfig {
                 cache_rows: self.config.embed_cache_rows,
@@ -243,12 +248,31 @@ impl Matrix {
                 what: "the matrix's payload",
             });
         }
+        let sidecar = self.rows.as_ref().and_then(RowTable::sidecar);
+        let (table_bytes, blake3) = match sidecar {
+            Some(sidecar) => (sidecar.table_bytes(), sidecar.table_blake3()),
+            None => (self.table_bytes, block.blake3),
+        };
         let wanted = WantedPayload {
             name: EMBED_TOKENS.to_owned(),
-            range: 0..self.table_bytes,
-            blake3: block.blake3,
+            range: 0..table_bytes,
+            blake3,
         };
         self.locate(traffic).await?;
+        let stored = self.stored_table(wanted, kind, traffic).await?;
+        match sidecar {
+            None => Ok(stored),
+            Some(sidecar) => widened(Arc::clone(sidecar), stored, block.blake3).await,
+        }
+    }
+
+    /// All rows as the row table has them, checked against their digest.
+    async fn stored_table(
+        &self,
+        wanted: WantedPayload,
+        kind: Kind,
+        traffic: &Traffic,
+    ) -> Result<Bytes, Error> {
         match self.rows.as_ref().and_then(RowTable::whole) {
             Some(WholeTable::File(path, range)) => {
                 let object = path.display().to_string();
@@ -268,7 +292,7 @@ impl Matrix {
                 })
             }
             None => {
-                resolve(&declared(block), &self.table())?;
+                resolve(&declared(find(&self.knot)?), &self.table())?;
                 Err(Error::Lost {
                     what: "the row table",
                 })
@@ -311,6 +335,10 @@ fn declared(block: &Block) -> Declared {
             rows: section.rows,
             row_bytes: u64::from(section.row_bytes),
             dtype: section.dtype.name(),
+            kinds: match &section.row_sidecar {
+                Some(_) => RowKinds::Several,
+                None => RowKinds::One,
+            },
         }),
         dense: if block.is_external() {
             Dense::External
@@ -318,6 +346,37 @@ fn declared(block: &Block) -> Declared {
             Dense::Present
         },
     }
+}
+
+/// The whole matrix from its rows as they are stored.
+async fn widened(sidecar: Arc<Sidecar>, stored: Bytes, blake3: [u8; 32]) -> Result<Bytes, Error> {
+    let widen = move || {
+        let failed = |error| Error::rows(EMBED_TOKENS, error);
+        // A few times the stored rows, which are in memory.
+        let rows = usize::try_from(sidecar.rows()).unwrap_or_default();
+        let row_bytes = sidecar.matrix_row_bytes() as usize;
+        let mut wide = Vec::with_capacity(rows.saturating_mul(row_bytes));
+        for id in (0..sidecar.rows()).map(RowId) {
+            let range = sidecar.range(id).map_err(failed)?;
+            let row = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok())
+                .and_then(|(start, end)| stored.get(start..end));
+            wide.extend(sidecar.widen(id, row.unwrap_or_default()).map_err(failed)?);
+        }
+        let wanted = WantedPayload {
+            name: EMBED_TOKENS.to_owned(),
+            range: 0..wide.len() as u64,
+            blake3,
+        };
+        wanted.check(blake3::hash(&wide), "the widened rows")?;
+        Ok(Bytes::from(wide))
+    };
+    tokio::task::spawn_blocking(widen)
+        .await
+        .map_err(|_panicked| Error::Lost {
+            what: "the widened rows",
+        })?
 }
 
 /// Maps a local file and hashes the rows in it: they stand in for a block of the knot.

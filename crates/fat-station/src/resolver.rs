@@ -26,6 +26,17 @@ pub struct DeclaredTable {
     pub row_bytes: u64,
     /// Name of the dtype, `bf16` for example.
     pub dtype: &'static str,
+    /// How its rows are stored.
+    pub kinds: RowKinds,
+}
+
+/// Whether rows are stored as the matrix has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowKinds {
+    /// All of them are, at one stride.
+    One,
+    /// A sidecar says how each row is stored and where it lies.
+    Several,
 }
 
 /// Whether a dense block is in the knot.
@@ -143,6 +154,7 @@ fn store(declared: &Declared, table: &Table) -> Result<String, String> {
         rows,
         row_bytes,
         dtype,
+        kinds,
     }) = declared.table
     else {
         return Err("the knot does not flag this tensor as columnar-eligible".to_owned());
@@ -150,7 +162,11 @@ fn store(declared: &Declared, table: &Table) -> Result<String, String> {
     let expected = rows.checked_mul(row_bytes).ok_or_else(|| {
         format!("the knot declares {rows} rows of {row_bytes} bytes, more than a file can hold")
     })?;
-    let declared = format!("{rows} rows of {row_bytes} bytes {dtype}, {expected} bytes");
+    let stored = match kinds {
+        RowKinds::One => "",
+        RowKinds::Several => ", stored in several kinds",
+    };
+    let declared = format!("{rows} rows of {row_bytes} bytes {dtype}, {expected} bytes{stored}");
     match table {
         Table::Located { object, table } => {
             let found = format!(
@@ -194,6 +210,7 @@ mod tests {
         rows: 100,
         row_bytes: 64,
         dtype: "bf16",
+        kinds: RowKinds::One,
     };
 
     fn located(rows: u64) -> Table {

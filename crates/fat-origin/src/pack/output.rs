@@ -1,5 +1,5 @@
-//! The two files of a pack while they are written: in a hidden directory beside their final places,
-//! which goes away with everything in it unless both are published. A packer that was killed leaves
+//! The files of a pack while they are written: in a hidden directory beside their final places,
+//! which goes away with everything in it unless all are published. A packer that was killed leaves
 //! its directory; the next pack of that name takes it away.
 
 use std::fs::{File, TryLockError};
@@ -54,42 +54,96 @@ impl Output {
         self.unfinished.path().join(format!("factors-{number}"))
     }
 
-    /// Gives both files their names, or neither. The rows go first: a knot is what makes a model
-    /// visible.
-    pub(super) fn publish(self) -> Result<(PathBuf, PathBuf), Error> {
-        let rows = self.directory.join(format!("{}.rows", self.name));
-        let knot = self.directory.join(format!("{}.gkq", self.name));
-        let previous = self.unfinished.path().join("previous-rows");
-        // A second name for the rows that are there keeps them until the knot is in its place.
-        let kept = match std::fs::hard_link(&rows, &previous) {
-            Ok(()) => true,
-            Err(error) if error.kind() == ErrorKind::NotFound => false,
-            // Not every file system has links: then the rows are away for a moment.
-            Err(_) => std::fs::rename(&rows, &previous).is_ok(),
-        };
-        let put_back = || {
-            let _ = if kept {
-                std::fs::rename(&previous, &rows)
-            } else {
-                std::fs::remove_file(&rows)
-            };
-        };
-        if let Err(error) = std::fs::rename(self.rows(), &rows) {
-            if kept {
-                put_back();
+    /// Where the sidecar of rows of several kinds is written, if there is one.
+    pub(super) fn sidecar(&self) -> PathBuf {
+        self.unfinished.path().join("sidecar")
+    }
+
+    /// Gives all files their names, or none. The rows go first and their sidecar next: a knot is what
+    /// makes a model visible.
+    pub(super) fn publish(self) -> Result<Published, Error> {
+        let place = |extension: &str| self.directory.join(format!("{}.{extension}", self.name));
+        let (rows, sidecar, knot) = (place("rows"), place("embed-rows.idx"), place("gkq"));
+        let has_sidecar = self.sidecar().exists();
+        let mut placed = vec![self.put(&self.rows(), &rows, "previous-rows")?];
+        if has_sidecar {
+            match self.put(&self.sidecar(), &sidecar, "previous-sidecar") {
+                Ok(file) => placed.push(file),
+                Err(error) => {
+                    placed.iter().for_each(Placed::put_back);
+                    return Err(error);
+                }
             }
-            return Err(Error::io(&rows, "rename to")(error));
         }
         if let Err(error) = std::fs::rename(self.knot(), &knot) {
-            put_back();
+            placed.iter().for_each(Placed::put_back);
             return Err(Error::io(&knot, "rename to")(error));
+        }
+        if !has_sidecar {
+            // That of an earlier pack would describe rows that are no longer there.
+            let _ = std::fs::remove_file(&sidecar);
         }
         // Names are durable only once their directory is. Where that cannot be asked for, the files
         // are whole all the same.
         if let Ok(directory) = File::open(&self.directory) {
             let _ = directory.sync_all();
         }
-        Ok((knot, rows))
+        Ok(Published {
+            knot,
+            rows,
+            sidecar: has_sidecar.then_some(sidecar),
+        })
+    }
+
+    /// Moves a finished file to its name; what had the name before can be put back.
+    fn put(&self, finished: &Path, name: &Path, previous: &str) -> Result<Placed, Error> {
+        let previous = self.unfinished.path().join(previous);
+        // A second name for the file that is there keeps it until the knot is in its place.
+        let kept = match std::fs::hard_link(name, &previous) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            // Not every file system has links: then the file is away for a moment.
+            Err(_) => std::fs::rename(name, &previous).is_ok(),
+        };
+        let placed = Placed {
+            name: name.to_owned(),
+            previous,
+            kept,
+        };
+        if let Err(error) = std::fs::rename(finished, name) {
+            if kept {
+                placed.put_back();
+            }
+            return Err(Error::io(name, "rename to")(error));
+        }
+        Ok(placed)
+    }
+}
+
+/// The names of what was packed.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) knot: PathBuf,
+    pub(super) rows: PathBuf,
+    pub(super) sidecar: Option<PathBuf>,
+}
+
+/// A file under its final name.
+#[derive(Debug)]
+struct Placed {
+    name: PathBuf,
+    previous: PathBuf,
+    /// Whether `previous` is the file that had the name before.
+    kept: bool,
+}
+
+impl Placed {
+    fn put_back(&self) {
+        let _ = if self.kept {
+            std::fs::rename(&self.previous, &self.name)
+        } else {
+            std::fs::remove_file(&self.name)
+        };
     }
 }
 

@@ -22,23 +22,31 @@ pub(super) fn describe(
             json!({"name": name, "bytes": file.len_bytes})
         })
         .collect();
-    json!({
+    let mut provenance = json!({
         "packed_by": concat!("fat-origin ", env!("CARGO_PKG_VERSION")),
         "format": checkpoint.format,
         "files": files,
-        "embedding": embedding(checkpoint, selection),
+        "embedding": embedding(checkpoint, selection, options),
         "tied": selection.tied,
         "embed_dtype": options.embed_dtype.name(),
         "block_dtype": options.block_dtype.name(),
         "spectral_tolerance": options.spectral_tolerance,
-    })
-    .to_string()
+    });
+    // Only where there is one: knots without stay what they were.
+    if let (Some(mix), Some(members)) = (&options.embed_mix, provenance.as_object_mut()) {
+        members.insert("embed_mix".to_owned(), mix.to_string().into());
+    }
+    provenance.to_string()
 }
 
 /// Where the matrix lies in the checkpoint, if its rows there are the rows of the knot.
-fn embedding(checkpoint: &Checkpoint, selection: &Selection) -> Option<Value> {
+fn embedding(
+    checkpoint: &Checkpoint,
+    selection: &Selection,
+    options: &PackOptions,
+) -> Option<Value> {
     let matrix = &selection.embedding;
-    if matrix.source != matrix.target {
+    if matrix.source != matrix.target || options.embed_mix.is_some() {
         return None;
     }
     let file = checkpoint.files.get(matrix.tensor.file)?;

@@ -79,10 +79,12 @@ pub(super) fn build(
         gram.add(&values);
         Ok(())
     })?;
-    let components = gram.components(size(declared.rank)).map_err(|reason| Error::Option {
-        option: "--embed-sketch",
-        reason: format!("`{}`: {reason}", selected.name),
-    })?;
+    let components = gram
+        .components(size(declared.rank))
+        .map_err(|reason| Error::Option {
+            option: "--embed-sketch",
+            reason: format!("`{}`: {reason}", selected.name),
+        })?;
     let knot_error = Error::knot(std::path::Path::new(&selected.name));
     let mut body = declared.encode().map_err(&knot_error)?.to_vec();
     body.extend(components.iter().flat_map(|value| value.to_le_bytes()));
@@ -100,7 +102,9 @@ pub(super) fn build(
     // Measured by the reader's own arithmetic, on the bytes that it will read.
     let sketch = EmbedSketch::parse(&body, declared.rows, u64::from(declared.cols));
     let error = measure(&sketch.map_err(&knot_error)?, &rows, pass)?;
-    let header = SketchHeader { error, ..*declared }.encode().map_err(&knot_error)?;
+    let header = SketchHeader { error, ..*declared }
+        .encode()
+        .map_err(&knot_error)?;
     if let Some(front) = body.first_chunk_mut() {
         *front = header;
     }
@@ -121,10 +125,12 @@ impl<'a> Widened<'a> {
         Ok(Self {
             selected,
             cols: size(declared.cols),
-            row_bytes: row_bytes.filter(|&bytes| bytes > 0).ok_or_else(|| Error::Option {
-                option: "--embed-sketch",
-                reason: format!("a row of `{}` has no whole bytes", selected.name),
-            })?,
+            row_bytes: row_bytes
+                .filter(|&bytes| bytes > 0)
+                .ok_or_else(|| Error::Option {
+                    option: "--embed-sketch",
+                    reason: format!("a row of `{}` has no whole bytes", selected.name),
+                })?,
         })
     }
 
@@ -345,11 +351,19 @@ mod tests {
         }
     }
 
-    fn sketched(values: &[f32], cols: u64, rank: u32, rows_at_once: usize) -> (Vec<u8>, SketchError) {
+    fn sketched(
+        values: &[f32],
+        cols: u64,
+        rank: u32,
+        rows_at_once: usize,
+    ) -> (Vec<u8>, SketchError) {
         let rows = values.len() as u64 / cols;
         let selected = selected(rows, cols);
         let declared = declare(&selected, rank).unwrap();
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         let chunk = rows_at_once * usize::try_from(cols).unwrap() * 4;
         build(&selected, &declared, &mut |sink| {
             bytes.chunks(chunk).try_for_each(|bytes| sink(bytes))
@@ -361,9 +375,13 @@ mod tests {
     fn low_rank(rows: usize, cols: usize, rank: usize) -> Vec<f32> {
         let wave = |seed: usize, at: usize| ((seed * 37 + at * (seed + 3)) as f32 * 0.61).sin();
         let value = |row: usize, col: usize| {
-            (0..rank).map(|k| wave(k, row) * wave(k + 17, col)).sum::<f32>()
+            (0..rank)
+                .map(|k| wave(k, row) * wave(k + 17, col))
+                .sum::<f32>()
         };
-        (0..rows * cols).map(|at| value(at / cols, at % cols)).collect()
+        (0..rows * cols)
+            .map(|at| value(at / cols, at % cols))
+            .collect()
     }
 
     #[test]
@@ -376,7 +394,11 @@ mod tests {
         let (_, less) = sketched(&values, 100, 2, 64);
         assert!(less.relative > 0.1 && less.relative < 1.0, "{less:?}");
         let sketch = EmbedSketch::parse(&body, 200, 100).unwrap();
-        assert_eq!(sketch.header().error, error, "the header says what was measured");
+        assert_eq!(
+            sketch.header().error,
+            error,
+            "the header says what was measured"
+        );
     }
 
     #[test]
@@ -391,7 +413,10 @@ mod tests {
         for (at, row) in values.chunks(20).enumerate() {
             let near = sketch.row(at as u64).unwrap();
             let dot = |a: &[f32], b: &[f32]| -> f64 {
-                a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+                a.iter()
+                    .zip(b)
+                    .map(|(&a, &b)| f64::from(a) * f64::from(b))
+                    .sum()
             };
             let difference: Vec<f32> = row.iter().zip(&near).map(|(a, b)| a - b).collect();
             rest += dot(&difference, &difference);
@@ -401,7 +426,11 @@ mod tests {
         assert!((error.relative - f64::sqrt(rest / whole)).abs() < 1e-6);
         let mean = cosines.iter().sum::<f64>() / 50.0;
         assert!((error.mean_cosine - mean).abs() < 1e-9);
-        let (worst, least) = cosines.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+        let (worst, least) = cosines
+            .iter()
+            .enumerate()
+            .min_by(|a, b| a.1.total_cmp(b.1))
+            .unwrap();
         assert_eq!(u64::from(error.worst_row), worst as u64);
         assert!((f64::from(error.worst_cosine) - least).abs() < 1e-6);
     }
@@ -411,14 +440,20 @@ mod tests {
         let values = low_rank(300, 130, 40);
         let (body, _) = sketched(&values, 130, 16, 300);
         assert!(body == sketched(&values, 130, 16, 300).0);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(1)
+            .build()
+            .unwrap();
         assert!(body == pool.install(|| sketched(&values, 130, 16, 300)).0);
     }
 
     #[test]
     fn rows_without_length_and_a_matrix_of_zeros() {
         let (body, error) = sketched(&[0.0; 40], 4, 2, 3);
-        assert_eq!((error.relative, error.mean_cosine, error.worst_cosine), (0.0, 1.0, 1.0));
+        assert_eq!(
+            (error.relative, error.mean_cosine, error.worst_cosine),
+            (0.0, 1.0, 1.0)
+        );
         assert!(EmbedSketch::parse(&body, 10, 4).is_ok());
     }
 
@@ -426,7 +461,10 @@ mod tests {
     fn what_has_no_sketch_is_refused() {
         for (rank, part) in [(0, "rank is 0"), (5, "has 4 columns")] {
             let error = declare(&selected(10, 4), rank).unwrap_err().to_string();
-            assert!(error.contains(part) && error.contains("--embed-sketch"), "{error}");
+            assert!(
+                error.contains(part) && error.contains("--embed-sketch"),
+                "{error}"
+            );
         }
         let selected = selected(2, 2);
         let declared = declare(&selected, 1).unwrap();
@@ -435,6 +473,13 @@ mod tests {
             .flat_map(|value| value.to_le_bytes())
             .collect();
         let built = build(&selected, &declared, &mut |sink| sink(&bytes));
-        assert!(matches!(built, Err(Error::NotFinite { row: 1, column: 1, .. })));
+        assert!(matches!(
+            built,
+            Err(Error::NotFinite {
+                row: 1,
+                column: 1,
+                ..
+            })
+        ));
     }
 }

@@ -1,21 +1,24 @@
 //! The one pass over the bytes: payloads from the checkpoint to their places in the knot, rows to the
 //! row file on the way, digests taken as they go by, and the front last.
 
+mod mixed_matrix;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use columnar_embed::RowFileWriter;
-use gkq_v2::{BlockId, Payload};
+use columnar_embed::{RowFileWriter, WrittenRows};
+use gkq_v2::{BlockId, Payload, SketchHeader};
 
 use super::convert::RowConverter;
+use super::mixed::MixReport;
 use super::output::Output;
 use super::plan::Plan;
 use super::selection::Selected;
 use super::spectral::{Factored, Parked};
-use super::{Matrix, Stop};
+use super::{Matrix, Stop, sketch};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::progress::Progress;
@@ -46,7 +49,9 @@ pub(super) struct Written {
     pub(super) row_bytes: u32,
     pub(super) rows_blake3: [u8; 32],
     pub(super) embed_error: f64,
+    pub(super) mix: Option<MixReport>,
     pub(super) blocks: usize,
+    pub(super) sketch: Option<SketchHeader>,
 }
 
 pub(super) fn write(
@@ -71,6 +76,8 @@ pub(super) fn write(
     packing.tokenizer()?;
     packing.body()?;
     let rows = packing.embedding(output)?;
+    packing.hot_ids()?;
+    let sketch = packing.sketch()?;
     let blocks = packing.plan.body.len() + 1;
     let knot_bytes = packing.plan.knot.object_bytes();
     let front = packing.plan.knot.finish().map_err(Error::knot(&path))?;
@@ -84,6 +91,8 @@ pub(super) fn write(
         row_bytes: rows.row_bytes,
         rows_blake3: rows.blake3,
         embed_error: rows.error,
+        mix: rows.mix,
+        sketch,
     })
 }
 
@@ -100,7 +109,11 @@ struct Rows {
     row_bytes: u32,
     blake3: [u8; 32],
     error: f64,
+    mix: Option<MixReport>,
 }
+
+/// A path table on its way into the knot.
+type PathWriter<'a> = BufWriter<Place<'a>>;
 
 impl<'a> Packing<'a> {
     fn knot_error(&self, source: gkq_v2::Error) -> Error {
@@ -149,6 +162,19 @@ impl<'a> Packing<'a> {
             true => None,
             false => Some(RowConverter::new(selected)?),
         };
+        self.source_rows(selected, |rows| match &mut converter {
+            None => sink(rows),
+            Some(converter) => sink(&converter.convert(rows)?),
+        })?;
+        Ok(converter.map_or(0.0, |converter| converter.largest_error()))
+    }
+
+    /// Reads a tensor in whole rows, as the checkpoint has them.
+    fn source_rows(
+        &self,
+        selected: &Selected,
+        mut sink: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let cols = selected.shape.last().copied().unwrap_or(1);
         let row_bytes = selected.source.row_bytes(cols).unwrap_or(0).max(1);
         let chunk_bytes = (CHUNK_BYTES / row_bytes).max(1).saturating_mul(row_bytes);
@@ -162,13 +188,10 @@ impl<'a> Packing<'a> {
             self.source
                 .checkpoint
                 .read(&selected.tensor, offset, &mut buffer)?;
-            match &mut converter {
-                None => sink(&buffer)?,
-                Some(converter) => sink(&converter.convert(&buffer)?)?,
-            }
+            sink(&buffer)?;
             offset += chunk;
         }
-        Ok(converter.map_or(0.0, |converter| converter.largest_error()))
+        Ok(())
     }
 
     fn factors(&mut self, id: BlockId, factors: &Parked) -> Result<(), Error> {
@@ -195,7 +218,12 @@ impl<'a> Packing<'a> {
     fn embedding(&mut self, output: &Output) -> Result<Rows, Error> {
         let (id, selected) = self.plan.embedding.clone();
         self.pace.bar.on(&selected.name);
-        let (rows_path, block, paths) = (output.rows(), Payload::Block(id), Payload::PathTable(id));
+        if let Some(assignment) = self.plan.mix.take() {
+            let rows = self.mixed_embedding(output, &assignment);
+            self.plan.mix = Some(assignment);
+            return rows;
+        }
+        let rows_path = output.rows();
         let rows_error = |source| Error::Rows {
             path: rows_path.clone(),
             source,
@@ -211,20 +239,10 @@ impl<'a> Packing<'a> {
             reason: format!("a row of {row_bytes} bytes is beyond 32 bits"),
         })?;
 
-        let mut matrix = match self.plan.matrix {
-            Matrix::Inside => Some(self.place(block)?),
-            Matrix::External => None,
-        };
-        // A small vocabulary has no path table: its leaves themselves are pinned.
-        let has_paths = self.plan.knot.range(paths).is_some();
-        let path_place = if has_paths {
-            self.place(paths)?
-        } else {
-            self.nowhere()
-        };
-        let path_writer = BufWriter::with_capacity(1 << 20, path_place);
+        let mut matrix = self.matrix_place(id)?;
+        let paths = self.path_writer(id)?;
         let mut file =
-            RowFileWriter::create(&rows_path, rows, row_bytes, path_writer).map_err(rows_error)?;
+            RowFileWriter::create(&rows_path, rows, row_bytes, paths).map_err(rows_error)?;
         let error = self.pump(&selected, |bytes| {
             for row in bytes.chunks(row_bytes as usize) {
                 file.push(row).map_err(rows_error)?;
@@ -232,7 +250,44 @@ impl<'a> Packing<'a> {
             matrix.as_mut().map_or(Ok(()), |place| place.put(bytes))
         })?;
         let written = file.finish().map_err(rows_error)?;
-        if has_paths {
+        let blake3 = written.blake3;
+        self.record(Payload::Block(id), blake3)?;
+        self.record_conversion(id, &selected, error)?;
+        self.record_tree(id, written)?;
+        Ok(Rows {
+            bytes: rows * u64::from(row_bytes),
+            row_bytes,
+            blake3,
+            error,
+            mix: None,
+        })
+    }
+
+    /// Where the matrix goes, if the knot has it.
+    fn matrix_place(&self, id: BlockId) -> Result<Option<Place<'a>>, Error> {
+        match self.plan.matrix {
+            Matrix::Inside => self.place(Payload::Block(id)).map(Some),
+            Matrix::External => Ok(None),
+        }
+    }
+
+    /// Where the path table goes. A small vocabulary has none: its leaves themselves are pinned.
+    fn path_writer(&self, id: BlockId) -> Result<PathWriter<'a>, Error> {
+        let place = match self.plan.knot.range(Payload::PathTable(id)) {
+            Some(_) => self.place(Payload::PathTable(id))?,
+            None => self.nowhere(),
+        };
+        Ok(BufWriter::with_capacity(1 << 20, place))
+    }
+
+    /// Records the row tree and the path table of rows that are written.
+    fn record_tree(
+        &mut self,
+        id: BlockId,
+        written: WrittenRows<PathWriter<'a>>,
+    ) -> Result<(), Error> {
+        let paths = Payload::PathTable(id);
+        if self.plan.knot.range(paths).is_some() {
             let place = written.paths.into_inner().map_err(|error| Error::Io {
                 path: self.path.to_path_buf(),
                 action: "write",
@@ -241,20 +296,42 @@ impl<'a> Packing<'a> {
             let digest = place.digest();
             self.record(paths, digest)?;
         }
-        self.record(block, written.blake3)?;
-        self.record_conversion(id, &selected, error)?;
         let tree = &written.tree;
         let recorded = self
             .plan
             .knot
             .record_row_tree(id, tree.root, &tree.pinned_nodes);
-        recorded.map_err(|source| self.knot_error(source))?;
-        Ok(Rows {
-            bytes: rows * u64::from(row_bytes),
-            row_bytes,
-            blake3: written.blake3,
-            error,
-        })
+        recorded.map_err(|source| self.knot_error(source))
+    }
+
+    fn hot_ids(&mut self) -> Result<(), Error> {
+        if self.plan.hot_ids.is_empty() {
+            return Ok(());
+        }
+        let payload = Payload::HotIds(self.plan.embedding.0);
+        let mut place = self.place(payload)?;
+        let ids = self.plan.hot_ids.iter();
+        place.put(&ids.flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>())?;
+        let digest = place.digest();
+        self.record(payload, digest)
+    }
+
+    /// The sketch of the vocabulary matrix, if one is asked for, with its measured error.
+    fn sketch(&mut self) -> Result<Option<SketchHeader>, Error> {
+        let Some(declared) = self.plan.sketch else {
+            return Ok(None);
+        };
+        let (id, selected) = self.plan.embedding.clone();
+        self.pace.bar.on("sketch of the vocabulary matrix");
+        let (body, error) = sketch::build(&selected, &declared, &mut |sink| {
+            self.block_rows(&selected, sink)
+        })?;
+        let payload = Payload::Sketch(id);
+        let mut place = self.place(payload)?;
+        place.put(&body)?;
+        let digest = place.digest();
+        self.record(payload, digest)?;
+        Ok(Some(SketchHeader { error, ..declared }))
     }
 
     fn record(&mut self, payload: Payload, digest: [u8; 32]) -> Result<(), Error> {

@@ -71,11 +71,11 @@ pub(crate) fn packed(source: &Path, options: PackOptions) -> Packed {
     let bytes = std::fs::read(out.path().join("tiny.gkq")).unwrap();
     let rows = std::fs::read(out.path().join("tiny.rows")).unwrap();
     let knot = Knot::parse(&bytes, bytes.len() as u64).unwrap();
-    assert_eq!(
-        files(out.path()),
-        ["tiny.gkq", "tiny.rows"],
-        "nothing else stays"
-    );
+    let expected: &[&str] = match report.mix {
+        None => &["tiny.gkq", "tiny.rows"],
+        Some(_) => &["tiny.embed-rows.idx", "tiny.gkq", "tiny.rows"],
+    };
+    assert_eq!(files(out.path()), expected, "nothing else stays");
     Packed {
         out,
         report,

@@ -354,6 +354,28 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_changes_is_noticed_before_its_part_is_sent() {
+        use std::os::unix::fs::FileExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [7; 10]).unwrap();
+        let (stop, bar) = (Stop::default(), Progress::new("digesting"));
+        let pace = Pace {
+            part_bytes: 4,
+            stop: &stop,
+            bar: &bar,
+        };
+        let object = LocalObject::digest(file.path(), Kind::Rows, &pace).unwrap();
+        assert_eq!(object.parts(), 3);
+        assert_eq!(object.part(2).unwrap(), [7, 7]);
+        file.as_file().write_all_at(&[8], 5).unwrap();
+        assert_eq!(object.part(0).unwrap(), [7; 4]);
+        let error = object.part(1).unwrap_err().to_string();
+        assert!(error.contains("bytes 4..8"), "{error}");
+        file.as_file().set_len(8).unwrap();
+        object.part(2).unwrap_err();
+    }
+
+    #[test]
     fn names_are_known_again() {
         let digest = "0f".repeat(32);
         for name in [

@@ -84,6 +84,7 @@ impl RangeSource for StoreSource {
         Some(ObjectVersion {
             len_bytes: self.len_bytes,
             etag: None,
+            weak_etag: None,
         })
     }
 

@@ -9,12 +9,16 @@
 )]
 
 mod command_line;
+mod embed_sketch;
 mod gguf_source;
+mod hot_ids;
 mod huggingface_source;
 mod pack_gguf;
 mod pack_huggingface;
+mod pack_mix;
 mod packed;
 mod publish;
+mod publishing;
 mod refused;
 mod refused_model;
 mod serve;

@@ -79,6 +79,20 @@ pub enum Error {
         /// Digest of the bytes, hexadecimal.
         found: String,
     },
+    /// An object is not the one that the manifest names.
+    #[error("{object}: {fact} is {found}, manifest {manifest} says {expected}")]
+    Published {
+        /// The manifest's place.
+        manifest: String,
+        /// The object's place.
+        object: String,
+        /// What differs.
+        fact: &'static str,
+        /// What the manifest says.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
     /// Neither the row store nor the knot has a tensor.
     #[error("tensor {tensor} can be had from neither place: row store: {store}; knot: {knot}")]
     NoWay {
@@ -243,7 +257,7 @@ impl Error {
             | Self::TokenId { .. } => FailureClass::Config,
             Self::Knot { source, .. } => knot_class(source),
             Self::Model(source) => model_class(source),
-            Self::Digest { .. } => FailureClass::Integrity,
+            Self::Digest { .. } | Self::Published { .. } => FailureClass::Integrity,
             // A directory or a device was named where a file belongs.
             Self::File { source, .. } if is_no_file(source) => FailureClass::Config,
             Self::Origin { source, .. } | Self::Hub { source, .. } => {

@@ -93,7 +93,9 @@ impl Manifest {
         let refused = |reason: String| Error::config(format!("manifest {place}: {reason}"));
         if bytes.len() as u64 > MAX_BYTES {
             let found = bytes.len();
-            return Err(refused(format!("{found} bytes, at most {MAX_BYTES} are read")));
+            return Err(refused(format!(
+                "{found} bytes, at most {MAX_BYTES} are read"
+            )));
         }
         // Head first: another version's other fields are not to be complained of.
         let head: wire::Head =
@@ -172,16 +174,34 @@ impl Manifest {
                 found,
             })
         };
-        same("length in bytes", &self.knot.object.bytes, &knot.object_bytes())?;
-        same("length of its front in bytes", &self.knot.front_bytes, &knot.front_bytes())?;
+        same(
+            "length in bytes",
+            &self.knot.object.bytes,
+            &knot.object_bytes(),
+        )?;
+        same(
+            "length of its front in bytes",
+            &self.knot.front_bytes,
+            &knot.front_bytes(),
+        )?;
         let hex = blake3::Hash::from_bytes;
-        same("BLAKE3 of its front", &hex(self.knot.front_blake3), &hex(knot.front_blake3()))?;
+        same(
+            "BLAKE3 of its front",
+            &hex(self.knot.front_blake3),
+            &hex(knot.front_blake3()),
+        )?;
         let Some(rows) = &self.rows else {
             return Ok(());
         };
-        let table = knot.block(&rows.tensor).and_then(|block| block.columnar.as_ref());
+        let table = knot
+            .block(&rows.tensor)
+            .and_then(|block| block.columnar.as_ref());
         let Some(table) = table else {
-            return same("columnar-eligible tensor", &rows.tensor, &"none of that name");
+            return same(
+                "columnar-eligible tensor",
+                &rows.tensor,
+                &"none of that name",
+            );
         };
         same("number of rows", &rows.rows, &table.rows)?;
         same("bytes of a row", &rows.row_bytes, &table.row_bytes)?;
@@ -191,8 +211,16 @@ impl Manifest {
             return Ok(());
         }
         let table_bytes = table.rows.saturating_mul(table.row_bytes.into());
-        same("length of the rows in bytes", &rows.object.bytes, &table_bytes)?;
-        same("BLAKE3 of the rows", &hex(rows.object.blake3), &hex(table.rows_blake3))
+        same(
+            "length of the rows in bytes",
+            &rows.object.bytes,
+            &table_bytes,
+        )?;
+        same(
+            "BLAKE3 of the rows",
+            &hex(rows.object.blake3),
+            &hex(table.rows_blake3),
+        )
     }
 }
 
@@ -203,9 +231,8 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn object(&self, field: &str, text: &wire::Object) -> Result<Object, String> {
-        check_name(&text.object).map_err(|reason| {
-            format!("{field}.object is {}: {reason}", Shown(&text.object))
-        })?;
+        check_name(&text.object)
+            .map_err(|reason| format!("{field}.object is {}: {reason}", Shown(&text.object)))?;
         if text.bytes == 0 {
             return Err(format!("{field}.bytes is 0: no such object is empty"));
         }

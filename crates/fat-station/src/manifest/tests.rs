@@ -72,7 +72,11 @@ fn objects_lie_in_the_manifests_folder() {
             "https://h:8/m/knot-ab.gkq",
             "https://h:8/m/rows-ef.bin",
         ),
-        ("https://h/manifest.json", "https://h/knot-ab.gkq", "https://h/rows-ef.bin"),
+        (
+            "https://h/manifest.json",
+            "https://h/knot-ab.gkq",
+            "https://h/rows-ef.bin",
+        ),
         ("site/manifest.json", "site/knot-ab.gkq", "site/rows-ef.bin"),
         ("manifest.json", "knot-ab.gkq", "rows-ef.bin"),
     ] {
@@ -89,7 +93,10 @@ fn objects_lie_in_the_manifests_folder() {
     assert_eq!(manifest.knot.front_bytes, 100);
     assert_eq!(manifest.knot.front_blake3, [0xcd; 32]);
     let rows = manifest.rows.clone().unwrap();
-    assert_eq!((rows.rows, rows.row_bytes, rows.dtype.as_str()), (10, 64, "bf16"));
+    assert_eq!(
+        (rows.rows, rows.row_bytes, rows.dtype.as_str()),
+        (10, 64, "bf16")
+    );
     assert_eq!((rows.object.bytes, rows.object.blake3), (640, [0xef; 32]));
     assert!(manifest.names_rows(&Locator::parse("https://other/x/rows-ef.bin").unwrap()));
     assert!(!manifest.names_rows(&Locator::parse("https://h/m/rows-00.bin").unwrap()));
@@ -101,7 +108,10 @@ fn objects_lie_in_the_manifests_folder() {
 fn a_knot_alone_is_its_own_row_table() {
     let manifest = parse_at(&with("/rows", Value::Null), "https://h/m/manifest.json").unwrap();
     assert_eq!(manifest.rows, None);
-    assert_eq!(manifest.rows_locator().to_string(), "https://h/m/knot-ab.gkq");
+    assert_eq!(
+        manifest.rows_locator().to_string(),
+        "https://h/m/knot-ab.gkq"
+    );
 }
 
 #[test]
@@ -134,7 +144,11 @@ fn names_that_leave_the_folder_are_refused() {
 #[test]
 fn each_field_that_cannot_be_is_named() {
     for (pointer, value, parts) in [
-        ("/format", json!("web app manifest"), &["`web app manifest`"][..]),
+        (
+            "/format",
+            json!("web app manifest"),
+            &["`web app manifest`"][..],
+        ),
         ("/version", json!(2), &["version is 2", "reads 1"]),
         ("/version", Value::Null, &["version"]),
         ("/format", Value::Null, &["format"]),
@@ -143,16 +157,32 @@ fn each_field_that_cannot_be_is_named() {
         ("/knot/bytes", json!(0), &["knot.bytes is 0"]),
         ("/knot/bytes", json!(-1), &["-1"]),
         ("/knot/bytes", json!("1000"), &["string"]),
-        ("/knot/blake3", json!("abc"), &["knot.blake3", "64 hexadecimal"]),
+        (
+            "/knot/blake3",
+            json!("abc"),
+            &["knot.blake3", "64 hexadecimal"],
+        ),
         ("/knot/front_blake3", json!(""), &["knot.front_blake3"]),
-        ("/knot/front_bytes", json!(1001), &["knot.front_bytes is 1001", "1000"]),
+        (
+            "/knot/front_bytes",
+            json!(1001),
+            &["knot.front_bytes is 1001", "1000"],
+        ),
         ("/knot/front_bytes", json!(0), &["knot.front_bytes is 0"]),
         ("/rows/blake3", json!("zz".repeat(32)), &["rows.blake3"]),
         ("/rows/rows", json!(0), &["rows.rows is 0"]),
         ("/rows/row_bytes", json!(0), &["row_bytes 0"]),
         ("/rows/tensor", Value::Null, &["tensor"]),
-        ("/rows/sidecar", json!({"object": "../x", "bytes": 1, "blake3": digest_of("00")}), &["rows.sidecar.object"]),
-        ("/rows/sidecar", json!({"object": "i.idx", "bytes": 1}), &["blake3"]),
+        (
+            "/rows/sidecar",
+            json!({"object": "../x", "bytes": 1, "blake3": digest_of("00")}),
+            &["rows.sidecar.object"],
+        ),
+        (
+            "/rows/sidecar",
+            json!({"object": "i.idx", "bytes": 1}),
+            &["blake3"],
+        ),
     ] {
         assert_rejects(&with(pointer, value), parts);
     }

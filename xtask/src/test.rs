@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::servers::{self, Missing, install};
-use crate::{bandwidth_report, kill_tier, repository, tidy, tokenizer_ids};
+use crate::{bandwidth_report, kill_tier, publish_guide, repository, tidy, tokenizer_ids};
 
 /// Flags of the task.
 #[derive(clap::Args)]
@@ -56,7 +56,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         } else {
             Missing::Skipped
         };
-        servers::test(missing)
+        servers::test(missing)?;
+        publish_guide::test(missing)
     })?;
     step("row cache under kills", kill_tier::check)?;
     step("bandwidth report", bandwidth_report::check)?;

@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "columnar-embed",
             "compact-tokenizer",
             "decoder-models",
+            "helix-transport",
             "low-bit-kernels",
         ],
     ),

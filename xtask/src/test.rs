@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         publish_guide::test(missing)
     })?;
     step("row cache under kills", kill_tier::check)?;
+    step("a short soak under faults", soak::check)?;
     step("bandwidth report", bandwidth_report::check)?;
     step(
         "bandwidth report, recomputed by a tokenizer package",

@@ -25,7 +25,7 @@
 //! | [`Fault::ResetWhenIdle`], [`Fault::RequestTimeout`], [`Fault::Delay`], [`Fault::Interim`], [`Fault::Http10`], [`Fault::Chunked`], [`Fault::Trailers`] | `hostile::what_the_specification_allows_is_read` |
 //! | [`Fault::Drip`] | `hostile::a_stream_that_drips_for_ever_is_given_up`, `retries::a_batch_has_one_clock_for_all_its_attempts` |
 //! | [`Fault::SlowHead`], a flood of [`Fault::Interim`] | `hostile::a_head_that_never_ends_is_ended_by_the_first_byte_limit` |
-//! | [`Fault::Garbage`], [`Fault::Fields`] of 100 kB | `hostile::what_is_no_http_is_named_and_not_waited_for` |
+//! | [`Fault::Garbage`], [`Fault::Fields`] of 1 MB | `hostile::what_is_no_http_is_named_and_not_waited_for` |
 //! | [`Fault::Fields`] with `Keep-Alive`, `Connection` | `hostile::an_idle_connection_is_kept_as_long_as_the_server_says` |
 //! | [`Fault::Etag`] with control letters | `hostile::what_a_head_holds_reaches_no_request_and_no_line_of_its_own` |
 //! | [`Fault::Etag`], [`Fault::ContentRange`], [`Fault::ContentLength`], [`Fault::ChunkedWithExtra`], [`Fault::Superset`], [`Fault::Encoding`], [`Fault::WholeObject`] | `replies`, `connections::the_whole_object_instead_of_a_range_is_aborted_unread` |

@@ -136,7 +136,7 @@ async fn breaking_off_within_the_body_is_ridden_out_wherever_it_is() {
 
 #[tokio::test]
 async fn what_is_no_http_is_named_and_not_waited_for() {
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(1_000_000);
     for fault in [Fault::Garbage, fields("X-Long", &long)] {
         let (server, backend) = serve(Script::always(fault.clone())).await;
         let options = batch();

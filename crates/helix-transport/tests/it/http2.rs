@@ -64,7 +64,12 @@ async fn a_large_body_streams_through_the_windows() {
     let large = Object::pattern(9, 40 << 20);
     let origin = Origin::start(large.clone(), 1, None).await;
     let url = format!("http://{}/x", origin.address);
-    let backend = HttpBackend::new(&url, prior_knowledge()).unwrap();
+    // The origin makes 40 MiB before its head goes out.
+    let config = HttpConfig {
+        first_byte_timeout: HttpConfig::default().first_byte_timeout * 5,
+        ..prior_knowledge()
+    };
+    let backend = HttpBackend::new(&url, config).unwrap();
     let options = options(Patience::Stream);
     let mut stream = backend.stream(range(5, 40 << 20), &options);
     let mut at = 5;

@@ -34,6 +34,9 @@ pub(super) struct ServerUnderTest {
     pub(super) role: Role,
     /// Whether it reads a whole object for each request, which only small ones bear.
     pub(super) reads_whole_objects: bool,
+    /// Whether it answers several ranges otherwise while it fetches an object: what a station learns of it then depends on
+    /// the moment, and the page leaves the figures out.
+    pub(super) varies: bool,
     /// The program it needs; `None` for the project's own.
     pub(super) program: Option<&'static str>,
     pub(super) start: fn(Place<'_>) -> Result<Running>,
@@ -58,6 +61,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "fat-origin serve",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: None,
         start: fat_origin::plain,
         recipe: None,
@@ -67,6 +71,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "nginx",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("nginx"),
         start: nginx::plain,
         recipe: Some(Recipe {
@@ -81,6 +86,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "nginx, gzip on",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("nginx"),
         start: nginx::gzip,
         recipe: None,
@@ -90,6 +96,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "nginx, slice + proxy_cache",
         role: Role::Cache,
         reads_whole_objects: false,
+        varies: false,
         program: Some("nginx"),
         start: nginx::slice,
         recipe: Some(Recipe {
@@ -105,6 +112,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "nginx, proxy_cache",
         role: Role::Cache,
         reads_whole_objects: false,
+        varies: true,
         program: Some("nginx"),
         start: nginx::cache,
         recipe: Some(Recipe {
@@ -119,6 +127,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "Apache",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("apache2"),
         start: apache::plain,
         recipe: Some(Recipe {
@@ -132,6 +141,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "Apache, deflate on",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("apache2"),
         start: apache::deflate,
         recipe: None,
@@ -141,6 +151,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "lighttpd",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("lighttpd"),
         start: lighttpd::plain,
         recipe: Some(Recipe {
@@ -154,6 +165,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "Caddy",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("caddy"),
         start: caddy::plain,
         recipe: Some(Recipe {
@@ -167,6 +179,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "Caddy, TLS",
         role: Role::Files,
         reads_whole_objects: false,
+        varies: false,
         program: Some("caddy"),
         start: caddy::tls,
         recipe: Some(Recipe {
@@ -182,6 +195,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "Varnish",
         role: Role::Cache,
         reads_whole_objects: false,
+        varies: false,
         program: Some("varnishd"),
         start: varnish::cache,
         recipe: Some(Recipe {
@@ -197,6 +211,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         role: Role::Files,
         // The tag is the MD5 of the object, taken anew for each reply.
         reads_whole_objects: true,
+        varies: false,
         program: Some("s3s-fs"),
         start: s3s::bucket,
         recipe: None,
@@ -206,6 +221,7 @@ pub(super) const SERVERS: &[ServerUnderTest] = &[
         title: "python3 -m http.server",
         role: Role::Refused,
         reads_whole_objects: false,
+        varies: false,
         program: Some("python3"),
         start: python::plain,
         recipe: None,

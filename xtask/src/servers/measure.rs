@@ -18,11 +18,15 @@ use crate::workload::{WORKLOADS, Workload};
 const DECODED_TOKENS: usize = 4;
 /// A machine that is too busy, so that requests are sent again, gets another chance.
 const ATTEMPTS: usize = 3;
+/// The longest text of a refusal that is taken for one.
+const REFUSAL_BYTES: u64 = 4 << 10;
 /// Batches in which a station must have learned what a server can do: from two ranges a request, the number doubles.
 const MOST_BATCHES: usize = 8;
 
 /// What one server did.
 pub(super) struct Measured {
+    /// Whether what rows cost depends on what the server happened to have.
+    pub(super) varies: bool,
     pub(super) title: &'static str,
     /// `None` behind TLS, where the cleartext server was asked already.
     pub(super) behaviour: Option<Behaviour>,
@@ -124,20 +128,22 @@ pub(super) fn measure(
             .with_context(|| format!("{} (its logs are in {})", server.title, dir.display()))?;
         match done {
             Attempt::Clean(measured) => return Ok(*measured),
-            Attempt::Unsteady if attempt < ATTEMPTS => attempt += 1,
-            Attempt::Unsteady => bail!(
-                "{} (its logs are in {}): {MOST_BATCHES} batches of the same rows never cost the same twice in a row",
-                server.title,
-                dir.display()
-            ),
+            Attempt::Unsteady(_) if attempt < ATTEMPTS => attempt += 1,
+            Attempt::Unsteady(reason) => {
+                return Err(reason.context(format!(
+                    "{} (its logs are in {}), {ATTEMPTS} times in a row",
+                    server.title,
+                    dir.display()
+                )));
+            }
         }
     }
 }
 
 enum Attempt {
     Clean(Box<Measured>),
-    /// Rows were right, but what they cost kept changing.
-    Unsteady,
+    /// Rows were right, but what they cost kept changing, or requests that were given up left their traces in the log.
+    Unsteady(anyhow::Error),
 }
 
 fn whole(
@@ -158,6 +164,7 @@ fn whole(
         let behaviour = Some(behaviour::of(&running.url(material::PROBE)?)?);
         running.stop()?;
         return Ok(Attempt::Clean(Box::new(Measured {
+            varies: server.varies,
             title: server.title,
             behaviour,
             rows: None,
@@ -182,22 +189,34 @@ fn whole(
         None
     };
     let logged = running.stop()?;
-    if !(natural.is_steady && scattered.is_steady) {
-        return Ok(Attempt::Unsteady);
-    }
-    let rows = RowsRead {
-        path: path_taken(&logged),
-        right: natural.right() + scattered.right(),
-        natural: cost(&natural, &logged, material::NATURAL)?,
-        scattered: cost(&scattered, &logged, material::SCATTERED)?,
+    let sent_again = finished.summary.bytes.retries() + natural.retries() + scattered.retries();
+    let rows = match counted([&natural, &scattered], &finished, &logged) {
+        Ok(rows) => rows,
+        Err(reason) if sent_again > 0 => return Ok(Attempt::Unsteady(reason)),
+        Err(reason) => return Err(reason),
     };
-    station_counts(&finished, &logged)?;
     Ok(Attempt::Clean(Box::new(Measured {
+        varies: server.varies,
         title: server.title,
         behaviour,
         rows: Some(rows),
         replaced,
     })))
+}
+
+/// What everything cost, where the server's log and our counters agree.
+fn counted(
+    [natural, scattered]: [&Batches; 2],
+    finished: &Finished,
+    logged: &Logged,
+) -> Result<RowsRead> {
+    station_counts(finished, logged)?;
+    Ok(RowsRead {
+        path: path_taken(natural.last_requests(), logged, material::NATURAL),
+        right: natural.right() + scattered.right(),
+        natural: cost(natural, logged, material::NATURAL)?,
+        scattered: cost(scattered, logged, material::SCATTERED)?,
+    })
 }
 
 /// A server in an empty folder of its own.
@@ -229,6 +248,14 @@ struct Batches {
 }
 
 impl Batches {
+    fn retries(&self) -> u64 {
+        self.all.iter().map(|batch| batch.retries).sum()
+    }
+
+    fn last_requests(&self) -> u64 {
+        self.all.last().map_or(0, |batch| batch.requests)
+    }
+
     /// Rows of one batch, all of which were right, in this batch as in the others.
     fn right(&self) -> usize {
         self.all.last().map_or(0, |batch| batch.ids.len())
@@ -350,15 +377,16 @@ fn replies_of<'a>(logged: &'a Logged, name: &str) -> impl Iterator<Item = &'a Re
 /// byte of the bodies that carried rows.
 fn cost(batches: &Batches, logged: &Logged, name: &str) -> Result<Cost> {
     let requests = replies_of(logged, name).count() as u64;
-    let carried: u64 = replies_of(logged, name)
-        .filter(|reply| reply.status == 206)
-        .filter_map(|reply| reply.body_bytes)
-        .sum();
     let sum = |count: fn(&Batch) -> u64| batches.all.iter().map(count).sum::<u64>();
-    let (counted, received) = (sum(|batch| batch.requests), sum(Batch::carried_bytes));
+    let counted = sum(|batch| batch.requests);
     ensure!(
-        requests == counted && carried == received,
-        "{name}: it logged {requests} requests and {carried} bytes of rows, we counted {counted} and {received}"
+        requests == counted,
+        "{name}: it logged {requests} requests, we counted {counted}"
+    );
+    bytes_agree(replies_of(logged, name), sum(Batch::carried_bytes)).context(name.to_owned())?;
+    ensure!(
+        batches.is_steady,
+        "{name}: {MOST_BATCHES} batches of the same rows never cost the same twice in a row"
     );
     let last = batches.all.last().context("no batch")?;
     // One wave, or two where the server's limit of streams arrives after the first requests were planned.
@@ -378,42 +406,76 @@ fn cost(batches: &Batches, logged: &Logged, name: &str) -> Result<Cost> {
 
 /// The station's sum against the bytes that the server sent for it.
 fn station_counts(finished: &Finished, logged: &Logged) -> Result<()> {
-    let sent = |name| -> u64 {
-        replies_of(logged, name)
-            .filter(|reply| reply.status == 206)
-            .filter_map(|reply| reply.body_bytes)
-            .sum()
-    };
-    let sent = sent(material::STATION_ROWS) + sent(material::STATION_KNOT);
+    let replies = [material::STATION_ROWS, material::STATION_KNOT]
+        .into_iter()
+        .flat_map(|name| replies_of(logged, name));
     let counted = finished.summary.total_received_bytes + finished.summary.bytes.framing();
+    bytes_agree(replies, counted).context("a station")
+}
+
+/// Bytes of bodies, as logged and as counted, must be equal. A refusal's text, as to several ranges, may be read so that
+/// its connection can be kept: then it is counted too, though no log of theirs says how long it was.
+fn bytes_agree<'a>(replies: impl Iterator<Item = &'a Reply>, counted: u64) -> Result<()> {
+    let (carrying, refused): (Vec<&Reply>, Vec<&Reply>) =
+        replies.partition(|reply| reply.status == 206);
+    let logged: u64 = carrying.iter().filter_map(|reply| reply.body_bytes).sum();
+    let texts = counted.checked_sub(logged);
     ensure!(
-        sent == counted,
-        "it logged {sent} bytes for a station that counted {counted}"
+        texts.is_some_and(|bytes| bytes <= REFUSAL_BYTES * refused.len() as u64),
+        "it logged {logged} bytes of rows and {} refusals, we counted {counted} bytes",
+        refused.len()
     );
     Ok(())
 }
 
-/// How rows were asked for, as the server saw it.
-fn path_taken(logged: &Logged) -> String {
-    let asked: Vec<&Reply> = [material::NATURAL, material::SCATTERED]
-        .into_iter()
-        .flat_map(|name| replies_of(logged, name))
-        .collect();
-    let protocol = asked.first().map_or("", |reply| reply.protocol.as_str());
-    let protocol = if protocol.starts_with("HTTP/2") {
-        "HTTP/2"
-    } else {
-        "HTTP/1.1"
-    };
-    let most = asked
+/// How rows were asked for in the last batch, as the server saw it.
+fn path_taken(last_requests: u64, logged: &Logged, name: &str) -> String {
+    let mut asked: Vec<&Reply> = replies_of(logged, name).collect();
+    let earlier = (asked.len() as u64).saturating_sub(last_requests);
+    asked.drain(..usize::try_from(earlier).unwrap_or_default());
+    let over_http2 = asked
         .iter()
-        .filter(|reply| reply.status == 206)
-        .map(|reply| reply.range.split(',').count())
-        .max()
-        .unwrap_or(0);
-    if most > 1 {
-        format!("{protocol}, up to {most} ranges a request")
-    } else {
-        format!("{protocol}, single ranges")
+        .any(|reply| reply.protocol.starts_with("HTTP/2"));
+    let together = asked.iter().any(|reply| reply.range.contains(','));
+    format!(
+        "{}, {} a request",
+        if over_http2 { "HTTP/2" } else { "HTTP/1.1" },
+        if together {
+            "several ranges"
+        } else {
+            "one range"
+        }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_equal_but_for_the_texts_of_refusals() {
+        let reply = |status, bytes| Reply {
+            status,
+            body_bytes: bytes,
+            ..Reply::default()
+        };
+        let rows = [reply(206, Some(100)), reply(206, Some(20))];
+        assert!(bytes_agree(rows.iter(), 120).is_ok());
+        assert!(bytes_agree(rows.iter(), 121).is_err(), "one byte more");
+        assert!(bytes_agree(rows.iter(), 119).is_err(), "one byte less");
+        let refused = [
+            reply(206, Some(100)),
+            reply(400, None),
+            reply(200, Some(9_999_999)),
+        ];
+        assert!(bytes_agree(refused.iter(), 100).is_ok());
+        assert!(
+            bytes_agree(refused.iter(), 250).is_ok(),
+            "a text of 150 bytes"
+        );
+        assert!(
+            bytes_agree(refused.iter(), 100_000).is_err(),
+            "a body was read"
+        );
     }
 }

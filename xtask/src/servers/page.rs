@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::catalogue::SERVERS;
 use super::measure::Measured;
-use super::site_cache::SiteCache;
+use super::site_cache::{self, SiteCache};
 use super::template;
 use crate::repository;
 
@@ -58,8 +58,8 @@ would move without a cache. Slices are rounded up to 4 KiB: where prompts share 
 they save until the same rows are asked again, and from then on nothing. A cache of whole objects moves the file once,
 whatever is asked.
 
-| cache | rows that the twenty read | distinct rows among them | the origin sent | in requests |
-|---|---|---|---|---|
+| cache | rows that the twenty read | distinct rows among them | the origin sent |
+|---|---|---|---|
 ";
 
 const SIGNED: &str = "
@@ -99,6 +99,11 @@ pub(super) fn text(measured: &[Measured], caches: &[SiteCache]) -> Result<String
     page.push_str(ROWS_HEAD);
     for server in measured {
         match &server.rows {
+            Some(rows) if server.varies => writeln!(
+                page,
+                "| {} | HTTP/1.1, one range a request until it has the object | {} of {} | - | - | {} |",
+                server.title, rows.right, rows.right, server.replaced
+            )?,
             Some(rows) => writeln!(
                 page,
                 "| {} | {} | {} of {} | {}, {}, {:.3} | {}, {}, {:.3} | {} |",
@@ -123,14 +128,21 @@ pub(super) fn text(measured: &[Measured], caches: &[SiteCache]) -> Result<String
     }
     page.push_str(CACHE_HEAD);
     for cache in caches {
+        // How many slices a refused request for several ranges brings before it is given up depends on the moment.
+        let sent = if cache.origin_requests == 1 {
+            format!("{}, in one request", grouped(cache.origin_bytes))
+        } else {
+            format!(
+                "less than {} times the distinct rows",
+                site_cache::MOST_SLICED
+            )
+        };
         writeln!(
             page,
-            "| {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {sent} |",
             cache.title,
             grouped(cache.used_bytes),
             grouped(cache.distinct_bytes),
-            grouped(cache.origin_bytes),
-            cache.origin_requests
         )?;
     }
     page.push_str(SIGNED);

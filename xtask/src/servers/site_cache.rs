@@ -16,6 +16,8 @@ use crate::workload::WORKLOADS;
 
 /// More than there are prompts: some stations have the same one, all have some rows in common.
 const STATIONS: usize = 10;
+/// Bytes that a cache by slices may bring for each byte of a distinct row: a row touches one or two slices of 4 KiB.
+pub(super) const MOST_SLICED: u64 = 5;
 /// The stations of the second round are as cold as those of the first; the cache is not.
 const ROUNDS: usize = 2;
 
@@ -70,12 +72,18 @@ fn ten_stations(server: &ServerUnderTest, material: &Material, dir: &Path) -> Re
             "row {id} reached a station, but the origin's log does not have it"
         );
     }
+    let origin_bytes: u64 = sent.iter().map(|(from, to)| to - from).sum();
+    let distinct_bytes = rows.len() as u64 * row_bytes;
+    ensure!(
+        logged.upstream.len() == 1 || origin_bytes < MOST_SLICED * distinct_bytes,
+        "the origin sent {origin_bytes} bytes for {distinct_bytes} bytes of distinct rows"
+    );
     Ok(SiteCache {
         title: server.title,
         used_bytes: batches.iter().map(|batch| batch.useful_bytes).sum(),
-        distinct_bytes: rows.len() as u64 * row_bytes,
+        distinct_bytes,
         origin_requests: logged.upstream.len(),
-        origin_bytes: sent.iter().map(|(from, to)| to - from).sum(),
+        origin_bytes,
     })
 }
 

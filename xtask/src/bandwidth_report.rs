@@ -4,6 +4,7 @@
 
 mod corpus;
 mod counts;
+mod mixes;
 mod page;
 mod sessions;
 

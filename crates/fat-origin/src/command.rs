@@ -240,10 +240,14 @@ fn print_pack(report: &PackReport) -> anyhow::Result<()> {
     )?;
     writeln!(
         out,
-        "{}: {} bytes, {} rows of {} bytes ({})",
+        "{}: {} bytes, {} rows of {}{} bytes ({})",
         report.rows.display(),
         report.rows_bytes,
         report.row_count,
+        match report.mix {
+            Some(_) => "several kinds, widened to ",
+            None => "",
+        },
         report.row_bytes,
         report.row_dtype
     )?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::corpus::{self, Text};
+use super::mixes::{self, MixCounts};
 use super::sessions::{self, SharedCache};
 use crate::models::Package;
 use crate::tokenizer_ids;
@@ -17,6 +18,7 @@ use crate::workload::WORKLOADS;
 pub(super) struct Counts {
     pub(super) texts: Vec<Digest>,
     pub(super) models: Vec<ModelCounts>,
+    pub(super) mixes: Vec<MixCounts>,
 }
 
 /// What a text was when it was counted.
@@ -65,7 +67,12 @@ impl Counts {
             .into_iter()
             .map(|tokenizer| count(&tokenizer, &workloads, &natural))
             .collect::<Result<_>>()?;
-        Ok(Self { texts, models })
+        let mixes = mixes::measure(&workloads)?;
+        Ok(Self {
+            texts,
+            models,
+            mixes,
+        })
     }
 }
 
@@ -122,7 +129,7 @@ fn count(tokenizer: &Tokenizer, workloads: &[Text], natural: &[Text]) -> Result<
     })
 }
 
-fn tokenize(source: &Path, texts: &[Text]) -> Result<Vec<Vec<u32>>> {
+pub(super) fn tokenize(source: &Path, texts: &[Text]) -> Result<Vec<Vec<u32>>> {
     texts
         .iter()
         .map(|text| tokenizer_ids::ids_of(source, &text.path))

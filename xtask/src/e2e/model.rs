@@ -17,6 +17,8 @@ pub(super) enum RowDtype {
     Kept(&'static str),
     Bf16,
     F32,
+    /// bf16, the rarer half of the rows stored in fp8.
+    Mixed,
 }
 
 impl RowDtype {
@@ -25,6 +27,7 @@ impl RowDtype {
             Self::Kept(name) => name,
             Self::Bf16 => "bf16",
             Self::F32 => "f32",
+            Self::Mixed => "bf16+fp8",
         }
     }
 }
@@ -140,12 +143,13 @@ impl ModelUnderTest {
                     synthetic::write_byte_tokenizer(&repository::beside(&dir, ".tokenizer.json"))?
                 };
                 synthetic::write(&dir, *geometry, &tokenizer)?;
-                let options = [
-                    "--block-dtype",
-                    "q8_0",
-                    "--embed-dtype",
-                    self.row_dtype.name(),
-                ];
+                let mut options = vec!["--block-dtype", "q8_0", "--embed-dtype"];
+                match self.row_dtype {
+                    RowDtype::Mixed => {
+                        options.extend(["bf16", "--embed-mix", "fp8_e4m3=rarest:50%"]);
+                    }
+                    dtype => options.push(dtype.name()),
+                }
                 let kept = self.row_dtype == RowDtype::Bf16;
                 let original = kept.then(|| dir.join("model.safetensors"));
                 (PackedModel::pack(&dir, &stem, &options)?, original)

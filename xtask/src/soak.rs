@@ -196,3 +196,19 @@ impl Soak {
         self.growth.check()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_page_is_what_the_committed_result_gives() {
+        let docs = repository::root().join("docs");
+        let text = std::fs::read_to_string(docs.join("results/soak.json")).unwrap();
+        let soak: Soak = serde_json::from_str(&text).unwrap();
+        let page = std::fs::read_to_string(docs.join("reliability.md")).unwrap();
+        assert_eq!(page, page::render(&soak));
+        soak.check().unwrap();
+        assert_eq!(soak.batches, FULL_BATCHES);
+    }
+}

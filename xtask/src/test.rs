@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::servers::{self, Missing, install};
-use crate::{bandwidth_report, kill_tier, publish_guide, repository, tidy, tokenizer_ids};
+use crate::{bandwidth_report, kill_tier, publish_guide, repository, soak, tidy, tokenizer_ids};
 
 /// Flags of the task.
 #[derive(clap::Args)]

@@ -9,118 +9,103 @@ use crate::{Fault, Object, Several};
 /// the first byte, within a row and behind it; `path` is also served under `/moved`.
 #[must_use]
 pub fn every_kind(path: &str, row_bytes: u64) -> Vec<(u32, Fault)> {
+    [
+        slow(row_bytes),
+        unusual(),
+        lies(row_bytes),
+        refusals(path),
+        cuts(row_bytes),
+    ]
+    .concat()
+}
+
+/// Honest, or silent, at another pace.
+fn slow(row_bytes: u64) -> Vec<(u32, Fault)> {
     let ms = Duration::from_millis;
-    let status = |code: u16| Fault::Status {
-        code,
-        retry_after: None,
-    };
-    let busy = |code: u16, wait: &str| Fault::Status {
-        code,
-        retry_after: Some(wait.to_owned()),
-    };
-    let within = row_bytes / 2;
-    let mut mix = vec![
+    let drip = |piece_bytes, pause| Fault::Drip { piece_bytes, pause };
+    let slow_head = |piece_bytes, pause| Fault::SlowHead { piece_bytes, pause };
+    vec![
+        (3, Fault::Silence),
+        (3, drip(1 + row_bytes / 16, ms(10))),
+        (1, drip(1, ms(100))),
+        (3, Fault::Delay(ms(300))),
+        (1, Fault::Delay(ms(2500))),
+        (3, slow_head(8, ms(5))),
+        (1, slow_head(1, ms(200))),
+    ]
+}
+
+/// What the specification allows, and what it doesn't foresee.
+fn unusual() -> Vec<(u32, Fault)> {
+    let field = |name: &str, value: &str| Fault::Fields(vec![(name.to_owned(), value.to_owned())]);
+    let interim = |code, times| Fault::Interim { code, times };
+    vec![
         (8, Fault::HangUp),
         (6, Fault::CloseWhenIdle),
         (3, Fault::ResetWhenIdle),
         (3, Fault::RequestTimeout),
-        (3, Fault::Silence),
-        (
-            3,
-            Fault::Drip {
-                piece_bytes: 1 + row_bytes / 16,
-                pause: ms(10),
-            },
-        ),
-        (
-            1,
-            Fault::Drip {
-                piece_bytes: 1,
-                pause: ms(100),
-            },
-        ),
-        (3, Fault::Delay(ms(300))),
-        (1, Fault::Delay(ms(2500))),
-        (
-            3,
-            Fault::SlowHead {
-                piece_bytes: 8,
-                pause: ms(5),
-            },
-        ),
-        (
-            1,
-            Fault::SlowHead {
-                piece_bytes: 1,
-                pause: ms(200),
-            },
-        ),
-        (
-            3,
-            Fault::Interim {
-                code: 103,
-                times: 2,
-            },
-        ),
-        (
-            2,
-            Fault::Interim {
-                code: 100,
-                times: 1,
-            },
-        ),
+        (3, interim(103, 2)),
+        (2, interim(100, 1)),
         (3, Fault::Garbage),
-        (
-            2,
-            Fault::Fields(vec![("X-Long".to_owned(), "x".repeat(70_000))]),
-        ),
-        (
-            2,
-            Fault::Fields(vec![("Keep-Alive".to_owned(), "timeout=1".to_owned())]),
-        ),
-        (
-            2,
-            Fault::Fields(vec![("Connection".to_owned(), "close".to_owned())]),
-        ),
+        (2, field("X-Long", &"x".repeat(70_000))),
+        (2, field("Keep-Alive", "timeout=1")),
+        (2, field("Connection", "close")),
         (3, Fault::Http10),
         (3, Fault::Chunked),
         (3, Fault::Trailers),
+    ]
+}
+
+/// Replies that are not what was asked.
+fn lies(row_bytes: u64) -> Vec<(u32, Fault)> {
+    let superset = Fault::Superset {
+        before: 1,
+        after: 1,
+    };
+    // The same tag, other bytes, another length.
+    let other = Fault::Instead(Object::pattern(1, 1 << 20), Several::FirstOnly);
+    vec![
         (3, Fault::ContentLength(7)),
         (3, Fault::ChunkedWithExtra(3)),
         (3, Fault::WholeObject),
         (3, Fault::Etag("\"v2\"".to_owned())),
         (2, Fault::Etag("W/\"v1\"".to_owned())),
-        (
-            3,
-            Fault::Superset {
-                before: 1,
-                after: 1,
-            },
-        ),
+        (3, superset),
         (4, Fault::Shift(4)),
         (3, Fault::Shift(row_bytes)),
         (3, Fault::Encoding("gzip".to_owned())),
         (2, Fault::ContentRange(None)),
         (2, Fault::ContentRange(Some("bytes 0-9/10".to_owned()))),
+        (2, other),
+    ]
+}
+
+/// Statuses, and redirects to a second path, to itself and to nowhere.
+fn refusals(path: &str) -> Vec<(u32, Fault)> {
+    let status = |code: u16, wait: Option<&str>| Fault::Status {
+        code,
+        retry_after: wait.map(str::to_owned),
+    };
+    vec![
+        (4, status(500, None)),
+        (4, status(502, None)),
+        (4, status(503, Some("0"))),
+        (4, status(429, Some("1"))),
+        (1, status(503, Some("60"))),
+        (2, status(408, None)),
+        (3, status(504, None)),
+        (2, status(403, None)),
+        (2, status(404, None)),
         (3, Fault::Redirect(format!("/moved{path}"))),
         (1, Fault::Redirect(path.to_owned())),
         (1, Fault::Redirect("file:///etc/passwd".to_owned())),
-        (4, status(500)),
-        (4, status(502)),
-        (4, busy(503, "0")),
-        (4, busy(429, "1")),
-        (1, busy(503, "60")),
-        (2, status(408)),
-        (3, status(504)),
-        (2, status(403)),
-        (2, status(404)),
-        // The same length and tag, other bytes; and an older version of another length.
-        (
-            2,
-            Fault::Instead(Object::pattern(1, 1 << 20), Several::FirstOnly),
-        ),
-    ];
-    for after_body_bytes in [0, 1, within, row_bytes] {
+    ]
+}
+
+/// Connections that break, within the head and at each kind of byte of the body.
+fn cuts(row_bytes: u64) -> Vec<(u32, Fault)> {
+    let mut mix = Vec::new();
+    for after_body_bytes in [0, 1, row_bytes / 2, row_bytes] {
         mix.push((2, Fault::Reset { after_body_bytes }));
         mix.push((2, Fault::Truncate { after_body_bytes }));
         mix.push((1, Fault::Stall { after_body_bytes }));

@@ -92,9 +92,6 @@ pub(super) fn render(soak: &Soak) -> String {
 }
 
 fn write_page(page: &mut String, soak: &Soak) -> std::fmt::Result {
-    let (outcomes, growth, traffic) = (&soak.outcomes, &soak.growth, &soak.traffic);
-    let injected: u64 = soak.faults.iter().map(|fault| fault.injected).sum();
-    let ridden_out: u64 = soak.faults.iter().map(|fault| fault.right).sum();
     writeln!(
         page,
         "# Reliability\n\n\
@@ -109,6 +106,14 @@ fn write_page(page: &mut String, soak: &Soak) -> std::fmt::Result {
         soak.readers,
         soak.faults_per_million_requests as f64 / 1e4
     )?;
+    write_figures(page, soak)?;
+    write_faults(page, soak)
+}
+
+fn write_figures(page: &mut String, soak: &Soak) -> std::fmt::Result {
+    let (outcomes, growth, traffic) = (&soak.outcomes, &soak.growth, &soak.traffic);
+    let injected: u64 = soak.faults.iter().map(|fault| fault.injected).sum();
+    let ridden_out: u64 = soak.faults.iter().map(|fault| fault.right).sum();
     writeln!(page, "| | |\n|---|---|")?;
     writeln!(
         page,
@@ -169,7 +174,11 @@ fn write_page(page: &mut String, soak: &Soak) -> std::fmt::Result {
         page,
         "| descriptors, middle third / last third / most | {} / {} / {} |",
         growth.descriptors_middle, growth.descriptors_last, growth.descriptors_max
-    )?;
+    )
+}
+
+fn write_faults(page: &mut String, soak: &Soak) -> std::fmt::Result {
+    let growth = &soak.growth;
     writeln!(
         page,
         "\nThe run fails if a row is wrong, a batch is late or unanswered, the last third holds more than 5 % and 2 MiB\n\

@@ -14,7 +14,7 @@ const SAMPLE_PAUSE: Duration = Duration::from_millis(250);
 const STUCK: Duration = Duration::from_secs(90);
 /// What the last third of a run may hold beyond the middle one: allocator noise, not growth. A leak of 100 bytes a
 /// batch would be 333 kB between the two in a full run, and shows in a longer one.
-const RSS_TOLERANCE: f64 = 1.05;
+const RSS_TOLERANCE_PERCENT: u64 = 5;
 const RSS_SLACK_KB: u64 = 2048;
 const FD_SLACK: u64 = 2;
 
@@ -54,7 +54,7 @@ impl Growth {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let rss_limit = (self.rss_middle_kb as f64 * RSS_TOLERANCE) as u64 + RSS_SLACK_KB;
+        let rss_limit = self.rss_middle_kb * (100 + RSS_TOLERANCE_PERCENT) / 100 + RSS_SLACK_KB;
         ensure!(
             self.rss_last_kb <= rss_limit,
             "memory grew: {} kB in the middle third, {} kB in the last, {rss_limit} kB allowed",

@@ -70,11 +70,6 @@ impl Route {
         }
     }
 
-    /// Where the object is asked for at present.
-    pub(super) fn place(&self) -> Option<Place> {
-        self.state().place.clone()
-    }
-
     /// A request was answered at `place`.
     pub(super) fn answered(&self, place: Option<Place>) {
         let mut state = self.state();

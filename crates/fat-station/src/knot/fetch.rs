@@ -112,6 +112,7 @@ impl PayloadFetcher {
             progress: &progress,
             room: Arc::new(room),
             streams: AtomicU64::new(0),
+            turn: tokio::sync::Mutex::new(()),
         };
         let streams = STREAMS.min(self.source.parallelism()).max(1);
         let loaded = progress

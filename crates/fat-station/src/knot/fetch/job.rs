@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// Reads of a payload whose bytes do not match its digest.
@@ -37,6 +38,9 @@ pub(super) struct Job<'a> {
     pub(super) room: Arc<Room>,
     /// Streams that were begun.
     pub(super) streams: AtomicU64,
+    /// Held from a group's claim to its first request: claims are work of other threads, and would
+    /// else begin in any order. It is fair, so groups begin in the order of the object.
+    pub(super) turn: Mutex<()>,
 }
 
 /// Where a payload of a group is.
@@ -68,6 +72,7 @@ impl<'a> Job<'a> {
     pub(super) async fn group(&self, group: Group) -> Result<Vec<(usize, Landed)>, Error> {
         let mut landed = Vec::with_capacity(group.members.len());
         let mut queue = VecDeque::new();
+        let turn = self.turn.lock().await;
         for (&at, ready) in group
             .members
             .iter()
@@ -83,6 +88,8 @@ impl<'a> Job<'a> {
             }
             self.progress.spare(self.wanted[at].bytes());
         }
+        // The stream is begun before the next group's task is woken.
+        drop(turn);
         let here = self.fetch(queue).await?;
         landed.extend(
             here.into_iter()

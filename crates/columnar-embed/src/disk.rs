@@ -25,12 +25,11 @@ pub use layout::{CachedTable, Trust};
 pub(crate) use load::load;
 
 use crate::{Error, Row, layout::RowId, row_map::RowMap};
-use file::TableFiles;
 use worker::{Shared, work};
 
 /// How long a batch waits for rows from disk before it asks the origin: a disk that hangs must not
 /// hang the station.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long dropping a tier waits for its last rows to be written.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -70,14 +69,10 @@ impl DiskTier {
     #[must_use]
     pub fn start(directory: &Path, table: CachedTable, rows: RowMap) -> Self {
         let shared = Arc::new(Shared::new(directory.to_owned()));
-        let (thread_shared, thread_directory) = (Arc::clone(&shared), directory.to_owned());
+        let of_thread = Arc::clone(&shared);
         let started = std::thread::Builder::new()
             .name("row-cache".to_owned())
-            .spawn(move || {
-                work(&thread_shared, || {
-                    TableFiles::open(&thread_directory, table, rows)
-                });
-            });
+            .spawn(move || work(&of_thread, table, rows));
         if let Err(error) = started {
             shared.close_reads(Error::disk(directory, "start a thread for", error));
             shared.end();

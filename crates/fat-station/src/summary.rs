@@ -246,6 +246,37 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
+impl fmt::Display for BytesSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = [
+            ("rows", &self.rows),
+            ("paths", &self.paths),
+            ("head", &self.head),
+            ("blocks", &self.blocks),
+            ("probe", &self.probe),
+        ];
+        writeln!(
+            f,
+            "            received       useful requests  trips retries"
+        )?;
+        for (name, kind) in kinds {
+            writeln!(
+                f,
+                "  {name:<6} {:>11} {:>12} {:>8} {:>6} {:>7}",
+                kind.received, kind.useful, kind.requests, kind.round_trips, kind.retries
+            )?;
+        }
+        let sum = |of: fn(&KindSummary) -> u64| kinds.iter().map(|(_, kind)| of(kind)).sum::<u64>();
+        writeln!(
+            f,
+            "  overhead: {} bytes of request heads, {} of reply heads, {} between parts",
+            sum(|kind| kind.heads_sent),
+            sum(|kind| kind.heads_received),
+            sum(|kind| kind.framing)
+        )
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self
@@ -281,38 +312,7 @@ impl fmt::Display for Summary {
                 embedding.approximated
             )?;
         }
-        writeln!(
-            f,
-            "            received       useful requests  trips retries"
-        )?;
-        for (name, kind) in [
-            ("rows", &self.bytes.rows),
-            ("paths", &self.bytes.paths),
-            ("head", &self.bytes.head),
-            ("blocks", &self.bytes.blocks),
-            ("probe", &self.bytes.probe),
-        ] {
-            writeln!(
-                f,
-                "  {name:<6} {:>11} {:>12} {:>8} {:>6} {:>7}",
-                kind.received, kind.useful, kind.requests, kind.round_trips, kind.retries
-            )?;
-        }
-        let kinds = [
-            &self.bytes.rows,
-            &self.bytes.paths,
-            &self.bytes.head,
-            &self.bytes.blocks,
-            &self.bytes.probe,
-        ];
-        let sum = |of: fn(&KindSummary) -> u64| kinds.iter().map(|kind| of(kind)).sum::<u64>();
-        writeln!(
-            f,
-            "  overhead: {} bytes of request heads, {} of reply heads, {} between parts",
-            sum(|kind| kind.heads_sent),
-            sum(|kind| kind.heads_received),
-            sum(|kind| kind.framing)
-        )?;
+        write!(f, "{}", self.bytes)?;
         // Unknown where the run ended before the knot was read.
         let whole = match embedding.full_table_bytes {
             0 => String::new(),

@@ -96,6 +96,11 @@ impl TableFiles {
         })
     }
 
+    /// Whether the table has no files yet, so that no row can be there.
+    pub(super) fn are_missing(directory: &Path, table: &CachedTable) -> bool {
+        fs::symlink_metadata(map_path(directory, table)).is_err()
+    }
+
     /// Row `id` as it is stored. A file that ends early has no row there.
     pub(super) fn read(&self, id: RowId) -> io::Result<Found> {
         let Some(range) = self.range(id) else {

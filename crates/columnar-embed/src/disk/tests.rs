@@ -452,6 +452,25 @@ fn a_tier_that_is_dropped_has_written_its_rows() {
     assert!(fs::read(path).unwrap() == whole(), "complete by itself");
 }
 
+/// The files of a new table are made while look-ups are answered already; rows that are handed over
+/// meanwhile are written when the files are there.
+#[test]
+fn rows_that_come_while_files_are_made_are_written() {
+    let directory = TempDir::new().unwrap();
+    let runtime = runtime();
+    for round in 0..20 {
+        let tier = start(&directory.path().join(round.to_string()));
+        let found = runtime.block_on(tier.handle().look_up(&ids([1])));
+        assert_eq!(found, []);
+        tier.handle().insert(rows([1]));
+        runtime.block_on(tier.flush()).unwrap();
+        assert_eq!(
+            runtime.block_on(tier.handle().look_up(&ids([1]))),
+            rows([1])
+        );
+    }
+}
+
 #[test]
 fn a_damaged_row_is_counted_and_heals_when_it_is_written_again() {
     let directory = TempDir::new().unwrap();

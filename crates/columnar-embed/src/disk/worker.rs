@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use super::{
     complete::Completeness,
     file::{Access, Found, TableFiles},
+    layout::CachedTable,
 };
-use crate::{Error, Row, layout::RowId};
+use crate::{Error, Row, layout::RowId, row_map::RowMap};
 
 /// Bytes of rows that may wait to be written. Rows beyond are not kept: memory is worth more than a
 /// later transfer.
@@ -59,6 +60,8 @@ struct Queue {
     completions: VecDeque<oneshot::Sender<Result<Completeness, Error>>>,
     /// What keeps rows from being read or written: the first failure.
     failure: Option<Error>,
+    /// The files are being made: there is nothing to look up yet.
+    nothing_there: bool,
     stopping: bool,
     ended: bool,
 }
@@ -103,7 +106,7 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         {
             let mut queue = self.lock();
-            if queue.ended {
+            if queue.ended || queue.nothing_there {
                 return None;
             }
             queue.lookups.push_back(Lookup { ids, reply });
@@ -169,6 +172,16 @@ impl Shared {
         queue.ended
     }
 
+    /// Whether look-ups are answered at once that nothing is there. Making files waits for the disk,
+    /// which the first prompt of a new directory need not.
+    fn set_nothing_there(&self, nothing_there: bool) {
+        let mut queue = self.lock();
+        queue.nothing_there = nothing_there;
+        if nothing_there {
+            queue.lookups.clear();
+        }
+    }
+
     /// There is no thread, or it has ended: nobody waits for it.
     pub(super) fn end(&self) {
         self.unreadable.store(true, Ordering::Relaxed);
@@ -192,9 +205,10 @@ impl Shared {
     fn close_writes(&self, error: Error) {
         self.unwritable.store(true, Ordering::Relaxed);
         if !self.warned.swap(true, Ordering::Relaxed) {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map(|cause| format!(": {cause}"));
             tracing::warn!(
-                "the row cache in {} keeps no more rows: {error}: {}; rows are fetched again and kept in \
+                "the row cache in {} keeps no more rows: {error}{}; rows are fetched again and kept in \
                  memory. Make room or give write permission there, or name another directory",
                 self.directory.display(),
                 cause.unwrap_or_default()
@@ -250,10 +264,12 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The thread: opens the files, then works until it is stopped.
-pub(super) fn work(shared: &Arc<Shared>, open: impl FnOnce() -> Result<TableFiles, Error>) {
+/// The thread: opens the files of `table`, then works until it is stopped.
+pub(super) fn work(shared: &Shared, table: CachedTable, rows: RowMap) {
     let _ended = Ended(shared);
-    let files = open();
+    shared.set_nothing_there(TableFiles::are_missing(&shared.directory, &table));
+    let files = TableFiles::open(&shared.directory, table, rows);
+    shared.set_nothing_there(false);
     let files = match files {
         Ok(files) => {
             if let Access::ReadOnly(path) = &files.access {

@@ -240,6 +240,21 @@ fn rows_of_a_file_of_ids_and_of_a_text_are_fetched_ahead() {
     assert!(finished.logits == expected.logits);
 }
 
+/// `prefetch` with these flags before and after it fails with 64 and says `part`.
+#[track_caller]
+fn assert_refused(station: &[&str], prefetch: &[&str], part: &str) {
+    let mut command = binary();
+    let output = command
+        .args(station)
+        .arg("prefetch")
+        .args(prefetch)
+        .output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{part}: {stderr}");
+    assert!(stderr.contains(part), "{part}: {stderr}");
+}
+
 #[test]
 fn what_prefetch_cannot_do_is_said_by_name() {
     let scratch = tempfile::tempdir().unwrap();
@@ -248,102 +263,47 @@ fn what_prefetch_cannot_do_is_said_by_name() {
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let (no_array, outside) = (write("a.json", "{}"), write("b.json", "[1, 10000]"));
     let tier = scratch.path().join("tier");
-    let tier = tier.to_str().unwrap();
+    let tier = ["--embed-cache-dir", tier.to_str().unwrap()];
     let rows = packed("tied.rows");
-    let no_list = scratch.path().join("packed");
+    let rows = ["--columnar-embed", &rows];
+    let with_tier = [rows, tier].concat();
+    assert_refused(&rows, &["--all"], "--embed-cache-dir");
+    let no_rows = [&["--knot", "k.gkq"][..], &tier].concat();
+    assert_refused(&no_rows, &["--all"], "--columnar-embed");
+    assert_refused(&with_tier, &[], "no rows named");
+    let no_array = write("a.json", "{}");
+    let no_array = ["--tokens-file", &no_array];
+    assert_refused(&with_tier, &no_array, "expected a JSON array");
+    let outside = write("b.json", "[1, 10000]");
+    assert_refused(&with_tier, &["--tokens-file", &outside], "token id 10000");
+    let file = write("no-directory", "");
+    let no_directory = [rows, ["--embed-cache-dir", &file]].concat();
+    assert_refused(&no_directory, &["--warm", "9"], "no-directory");
+}
+
+#[test]
+fn a_knot_without_hot_ids_says_how_to_have_them() {
+    let scratch = tempfile::tempdir().unwrap();
     let source = models().parent().unwrap().join("tied-source");
     let options = fat_origin::pack::PackOptions {
-        out: no_list.clone(),
+        out: scratch.path().to_owned(),
         name: Some("bare".to_owned()),
         hot_ids: fat_origin::pack::HotIds::Off,
         ..Default::default()
     };
     fat_origin::pack::pack(&source, &options).unwrap();
-    let bare = no_list.join("bare.rows");
-    let bare = bare.to_str().unwrap();
-    let file = write("no-directory", "");
-    for (flags, part) in [
-        (
-            vec!["--columnar-embed", &rows, "prefetch", "--all"],
-            "--embed-cache-dir",
-        ),
-        (
-            vec![
-                "--knot",
-                "k.gkq",
-                "--embed-cache-dir",
-                tier,
-                "prefetch",
-                "--all",
-            ],
-            "--columnar-embed",
-        ),
-        (
-            vec![
-                "--columnar-embed",
-                &rows,
-                "--embed-cache-dir",
-                tier,
-                "prefetch",
-            ],
-            "no rows named",
-        ),
-        (
-            vec![
-                "--columnar-embed",
-                &rows,
-                "--embed-cache-dir",
-                tier,
-                "prefetch",
-                "--tokens-file",
-                &no_array,
-            ],
-            "expected a JSON array",
-        ),
-        (
-            vec![
-                "--columnar-embed",
-                &rows,
-                "--embed-cache-dir",
-                tier,
-                "prefetch",
-                "--tokens-file",
-                &outside,
-            ],
-            "token id 10000",
-        ),
-        (
-            vec![
-                "--columnar-embed",
-                bare,
-                "--embed-cache-dir",
-                tier,
-                "prefetch",
-                "--warm",
-                "9",
-            ],
-            "--hot-ids",
-        ),
-        (
-            vec![
-                "--columnar-embed",
-                &rows,
-                "--embed-cache-dir",
-                &file,
-                "prefetch",
-                "--warm",
-                "9",
-            ],
-            "no-directory",
-        ),
-    ] {
-        let output = binary().args(&flags).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{flags:?}: {stderr}");
-        assert!(stderr.contains(part), "{flags:?}: {stderr}");
-    }
+    let (rows, tier) = (
+        scratch.path().join("bare.rows"),
+        scratch.path().join("tier"),
+    );
+    let station = [
+        "--columnar-embed",
+        rows.to_str().unwrap(),
+        "--embed-cache-dir",
+        tier.to_str().unwrap(),
+    ];
+    assert_refused(&station, &["--warm", "9"], "--hot-ids");
 }
 
 #[test]

@@ -201,6 +201,7 @@ impl RangeSource for FileSource {
         Some(ObjectVersion {
             len_bytes: self.pinned.len_bytes,
             etag: None,
+            weak_etag: None,
         })
     }
 

@@ -6,6 +6,10 @@
 //! |---|---|
 //! | `backend` | [`HttpBackend`]: one URL as a [`RangeSource`](crate::RangeSource) |
 //! | `transfer`, `pace` | one read: attempts, resumption, exact length, the least speed |
+//! | `many` | a batch of ranges: which go out together, which alone |
+//! | `group` | several ranges by one request |
+//! | `multipart` | a reader of `multipart/byteranges`. Pure |
+//! | `capability` | what an origin has shown it can do, remembered for a day |
 //! | `exchange` | one reply: redirects, the stale-socket repetition, first byte |
 //! | `route`, `redirect` | where the object is asked for at present; what a redirect may lead to |
 //! | `body` | a reply's body with its connection |
@@ -27,10 +31,12 @@ mod content_range;
 mod credentials;
 mod dial;
 mod exchange;
-mod keep_alive;
-mod names;
+mod group;
 mod head_bytes;
+mod keep_alive;
+mod many;
 mod multipart;
+mod names;
 mod origin;
 mod pace;
 mod proxy;

@@ -52,4 +52,4 @@ pub use memory::MemorySource;
 pub use meter::{Meter, MeterSnapshot};
 pub use range::ByteRange;
 pub use source::{Connection, ManyRead, Patience, RangeSource, ReadOptions, read_whole};
-pub use validator::{ObjectVersion, StrongEtag};
+pub use validator::{ObjectVersion, StrongEtag, WeakEtag};

@@ -78,6 +78,7 @@ impl RangeSource for MemorySource {
         Some(ObjectVersion {
             len_bytes: self.bytes.len() as u64,
             etag: None,
+            weak_etag: None,
         })
     }
 

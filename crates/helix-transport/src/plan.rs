@@ -12,6 +12,10 @@ use std::ops::Range;
 
 use crate::ByteRange;
 
+mod group;
+
+pub use group::{GroupOptions, MAX_RANGE_VALUE_BYTES, PART_BYTES, next_group};
+
 /// What the planner may spend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanOptions {

@@ -1,31 +1,22 @@
 //! [`HttpBackend`]: one URL as a [`RangeSource`]. Holds no connections of its own (the
 //! [`HttpClient`] does) and keeps no bytes.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use url::Url;
 
 use super::exchange::Target;
-use super::origin::Protocol;
+use super::many::read_many;
 use super::response::{Ask, Extent};
 use super::route::Route;
-use super::transfer::{Continuation, Terms, Transfer};
+use super::transfer::{Continuation, Terms, Transfer, collect};
 use super::{HttpClient, HttpConfig};
 use crate::redact::{redacted, redacted_text};
 use crate::source::check_inside;
 use crate::validator::PinnedVersion;
-use crate::{ByteRange, Error, ObjectVersion, RangeSource, ReadOptions};
-
-/// Both heads of one HTTP/1.1 exchange and their TLS records.
-const HTTP1_REQUEST_BYTES: u64 = 620;
-/// The same on HTTP/2, where repeated fields shrink to an index.
-const HTTP2_REQUEST_BYTES: u64 = 100;
-/// Requests worth having in flight on HTTP/2; an origin that admits fewer at once says so.
-const HTTP2_IN_FLIGHT: usize = 1024;
-/// Room made for a body before any of it has come: a lying head costs no more than this.
-const FIRST_ROOM_BYTES: u64 = 1 << 20;
+use crate::{ByteRange, Error, ManyRead, ObjectVersion, RangeSource, ReadOptions};
 
 /// An object behind an `http` or `https` URL.
 ///
@@ -80,14 +71,12 @@ impl HttpBackend {
 
     async fn read_exact(&self, range: ByteRange, options: &ReadOptions) -> Result<Bytes, Error> {
         self.check(range)?;
-        self.collect(
-            Ask {
-                range,
-                extent: Extent::Exact,
-            },
-            options,
-        )
-        .await
+        let ask = Ask {
+            range,
+            extent: Extent::Exact,
+        };
+        let terms = Terms::of(self.target.client.config(), options);
+        collect(&self.target, ask, options, terms).await
     }
 
     async fn read_up_to(&self, max_bytes: u64, options: &ReadOptions) -> Result<Bytes, Error> {
@@ -107,26 +96,8 @@ impl HttpBackend {
                 extent: Extent::UpTo,
             },
         };
-        self.collect(ask, options).await
-    }
-
-    async fn collect(&self, ask: Ask, options: &ReadOptions) -> Result<Bytes, Error> {
-        let room_bytes = ask.range.len().min(FIRST_ROOM_BYTES);
-        let mut buffer = BytesMut::with_capacity(usize::try_from(room_bytes).unwrap_or(0));
-        let mut transfer = Transfer::new(
-            &self.target,
-            ask,
-            Continuation::IfTagged,
-            options,
-            Terms::of(self.target.client.config(), options),
-        )?;
-        while let Some(piece) = transfer.piece().await? {
-            // Shorter than what is there only if the transfer has begun anew.
-            let held = usize::try_from(piece.offset - ask.range.start).unwrap_or(usize::MAX);
-            buffer.truncate(held);
-            buffer.extend_from_slice(&piece.bytes);
-        }
-        Ok(buffer.freeze())
+        let terms = Terms::of(self.target.client.config(), options);
+        collect(&self.target, ask, options, terms).await
     }
 
     /// Refuses what a reply could only refuse, where the length is known.
@@ -137,13 +108,6 @@ impl HttpBackend {
             .get()
             .map_or(u64::MAX, |version| version.len_bytes);
         check_inside(&self.target.name, range, len_bytes)
-    }
-
-    fn protocol(&self) -> Option<Protocol> {
-        self.target
-            .origin()
-            .ok()
-            .and_then(|origin| origin.protocol())
     }
 }
 
@@ -164,6 +128,14 @@ impl RangeSource for HttpBackend {
         self.read_up_to(max_bytes, options).boxed()
     }
 
+    fn read_many<'a>(
+        &'a self,
+        ranges: &'a [ByteRange],
+        options: &'a ReadOptions,
+    ) -> BoxFuture<'a, ManyRead> {
+        read_many(&self.target, ranges, options).boxed()
+    }
+
     fn stream<'a>(
         &'a self,
         range: ByteRange,
@@ -173,12 +145,10 @@ impl RangeSource for HttpBackend {
             range,
             extent: Extent::Exact,
         };
-        let transfer = self
-            .check(range)
-            .and_then(|()| {
-                let terms = Terms::of(self.target.client.config(), options);
-                Transfer::new(&self.target, ask, Continuation::Always, options, terms)
-            });
+        let transfer = self.check(range).and_then(|()| {
+            let terms = Terms::of(self.target.client.config(), options);
+            Transfer::new(&self.target, ask, Continuation::Always, options, terms)
+        });
         // `None` ends the stream after an error.
         stream::unfold(Some(transfer), |transfer| async move {
             match transfer? {
@@ -200,23 +170,11 @@ impl RangeSource for HttpBackend {
     /// The configured connections on HTTP/1.1. On HTTP/2, and until a first reply has told which
     /// it is, as many as the origin admits: what is too much waits for a connection.
     fn parallelism(&self) -> usize {
-        match self.protocol() {
-            Some(Protocol::Http1) => self.target.client.config().connections,
-            _ => {
-                let origin = self.target.origin().ok();
-                let admitted = origin.and_then(|origin| origin.max_streams());
-                admitted
-                    .unwrap_or(HTTP2_IN_FLIGHT)
-                    .clamp(1, HTTP2_IN_FLIGHT)
-            }
-        }
+        self.target.parallelism()
     }
 
     fn request_cost_bytes(&self) -> u64 {
-        match self.protocol() {
-            Some(Protocol::Http2) => HTTP2_REQUEST_BYTES,
-            _ => HTTP1_REQUEST_BYTES,
-        }
+        self.target.request_cost_bytes()
     }
 
     fn name(&self) -> &str {

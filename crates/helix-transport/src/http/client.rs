@@ -8,6 +8,7 @@ use hyper::Uri;
 use url::Url;
 
 use super::HttpConfig;
+use super::capability::Capabilities;
 use super::dial::Dialer;
 use super::origin::Origin;
 use crate::Error;
@@ -26,6 +27,7 @@ struct Inner {
     config: Arc<HttpConfig>,
     dialer: Arc<Dialer>,
     origins: Mutex<HashMap<String, Arc<Origin>>>,
+    capabilities: Capabilities,
 }
 
 impl HttpClient {
@@ -37,7 +39,9 @@ impl HttpClient {
         config.validate()?;
         let config = Arc::new(config);
         let dialer = Arc::new(Dialer::new(Arc::clone(&config))?);
+        let capabilities = Capabilities::new(config.capability_file.clone());
         Ok(Self(Arc::new(Inner {
+            capabilities,
             config,
             dialer,
             origins: Mutex::default(),
@@ -46,6 +50,11 @@ impl HttpClient {
 
     pub(super) fn config(&self) -> &HttpConfig {
         &self.0.config
+    }
+
+    /// What origins have shown they can do.
+    pub(super) fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
     }
 
     pub(super) fn origin(&self, url: &Url) -> Result<Arc<Origin>, Error> {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Credentials, ProxySettings};
@@ -44,6 +45,9 @@ pub struct HttpConfig {
     /// Further trust anchors as PEM, beside the system's (which `SSL_CERT_FILE` and `SSL_CERT_DIR`
     /// replace).
     pub extra_roots_pem: Vec<u8>,
+    /// Where it is kept for a day which origins answer several ranges in one request: a small file,
+    /// shared by processes, made when there is something to keep. Without it each client learns anew.
+    pub capability_file: Option<PathBuf>,
     /// Through which proxy which origin is reached; by default what the environment says.
     pub proxy: ProxySettings,
     /// A bearer token for exactly one origin.
@@ -67,6 +71,7 @@ impl Default for HttpConfig {
             retry: RetryPolicy::default(),
             http2_prior_knowledge: false,
             extra_roots_pem: Vec::new(),
+            capability_file: None,
             proxy: ProxySettings::from_env(),
             credentials: None,
             addresses: BTreeMap::new(),

@@ -18,7 +18,7 @@ use url::{Position, Url};
 
 use super::body::Body;
 use super::connection::{NoBody, SendFailure};
-use super::origin::{Lease, Origin, Reuse};
+use super::origin::{Lease, Origin, Protocol, Reuse};
 use super::redirect;
 use super::response::{Ask, Head, Verdict};
 use super::route::{Place, Route, Since, Start};
@@ -26,10 +26,17 @@ use super::{AGENT, HttpClient, head_bytes};
 use crate::error::{SignedBy, TimeoutPhase};
 use crate::redact::redacted;
 use crate::validator::PinnedVersion;
-use crate::{ByteRange, Error, ErrorKind, ReadOptions};
+use crate::{ByteRange, Error, ErrorKind, ObjectVersion, ReadOptions};
 
 /// A head must come within that time even while replies to others keep a shared connection busy.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Both heads of one HTTP/1.1 exchange and their TLS records.
+const HTTP1_REQUEST_BYTES: u64 = 620;
+/// The same on HTTP/2, where repeated fields shrink to an index.
+const HTTP2_REQUEST_BYTES: u64 = 100;
+/// Requests worth having in flight on HTTP/2; an origin that admits fewer at once says so.
+const HTTP2_IN_FLIGHT: usize = 1024;
 
 /// Where one object is fetched from, and as which version.
 pub(super) struct Target {
@@ -55,21 +62,33 @@ impl fmt::Debug for Target {
 pub(super) struct Reply {
     /// What the body holds.
     pub(super) range: ByteRange,
+    /// Where the body is multipart: what its head says of the parts.
+    pub(super) parts: Option<PartsHead>,
     pub(super) body: Body,
+}
+
+/// What the head of a multipart reply says. Whether the parts are of the pinned version is still to
+/// be checked, part by part.
+#[derive(Debug)]
+pub(super) struct PartsHead {
+    pub(super) boundary: String,
+    /// Its length is each part's to tell.
+    pub(super) version: ObjectVersion,
 }
 
 impl Target {
     /// Sends `ask` and returns the reply whose head passed every check.
     pub(super) async fn exchange(
         &self,
-        ask: Ask,
+        ask: Ask<'_>,
         options: &ReadOptions,
         reuse: Reuse,
     ) -> Result<Reply, Error> {
         let mut start = self.route.start();
         // Twice where another request's renewal was refused by the time this one came to use it.
         for _ in 0..2 {
-            let error = match self.follow(start.place.clone(), ask, options, reuse).await {
+            let error = match Box::pin(self.follow(start.place.clone(), ask, options, reuse)).await
+            {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
@@ -78,17 +97,59 @@ impl Target {
                 return Err(error);
             }
             options.meter.add_retry();
-            match self.renew(start, error, ask, options, reuse).await {
+            match Box::pin(self.renew(start, ask, options, reuse)).await {
                 Renewal::Done(outcome) => return outcome,
+                Renewal::Refused => return Err(error),
                 Renewal::StartFrom(newer) => start = newer,
             }
         }
-        self.follow(None, ask, options, reuse).await
+        Box::pin(self.follow(None, ask, options, reuse)).await
     }
 
     /// The origin of the object's own URL; it answers for the retries, wherever they end.
     pub(super) fn origin(&self) -> Result<Arc<Origin>, Error> {
         self.client.origin(&self.url)
+    }
+
+    /// Requests worth having in flight at once.
+    pub(super) fn parallelism(&self) -> usize {
+        let Ok(origin) = self.origin() else {
+            return 1;
+        };
+        match origin.protocol() {
+            Some(Protocol::Http1) => self.client.config().connections,
+            _ => {
+                let admitted = origin.max_streams().unwrap_or(HTTP2_IN_FLIGHT);
+                admitted.clamp(1, HTTP2_IN_FLIGHT)
+            }
+        }
+    }
+
+    /// What one more request costs.
+    pub(super) fn request_cost_bytes(&self) -> u64 {
+        match self.origin().ok().and_then(|origin| origin.protocol()) {
+            Some(Protocol::Http2) => HTTP2_REQUEST_BYTES,
+            _ => HTTP1_REQUEST_BYTES,
+        }
+    }
+
+    /// Connects where it is not known yet what the origin speaks: until then nobody can tell how
+    /// many requests to start. It costs no time, since all would wait for that connection. A failure
+    /// is left to those requests, which have attempts and clocks.
+    pub(super) async fn settle_protocol(&self, reuse: Reuse) {
+        if let Ok(origin) = self.origin()
+            && origin.protocol().is_none()
+            && let Ok(lease) = origin.lease(reuse).await
+        {
+            lease.give_back();
+        }
+    }
+
+    /// The origin that answers now, for what is known of it.
+    pub(super) fn answering_origin(&self) -> String {
+        let place = self.route.start().place;
+        let url = place.as_ref().map_or(&self.url, |place| &place.url);
+        url.origin().ascii_serialization()
     }
 
     /// A body broke off: the next attempt asks the object's own URL.
@@ -110,15 +171,14 @@ impl Target {
     async fn renew(
         &self,
         start: Start,
-        refusal: Error,
-        ask: Ask,
+        ask: Ask<'_>,
         options: &ReadOptions,
         reuse: Reuse,
     ) -> Renewal {
         let turn = self.route.turn.lock().await;
         match self.route.since(&start) {
             Since::Answered(newer) => return Renewal::StartFrom(newer),
-            Since::Refused => return Renewal::Done(Err(refusal)),
+            Since::Refused => return Renewal::Refused,
             Since::Unanswered => {
                 drop(turn);
                 return Renewal::Done(self.follow(None, ask, options, reuse).await);
@@ -140,7 +200,7 @@ impl Target {
     async fn follow(
         &self,
         place: Option<Place>,
-        ask: Ask,
+        ask: Ask<'_>,
         options: &ReadOptions,
         reuse: Reuse,
     ) -> Result<Reply, Error> {
@@ -171,6 +231,15 @@ impl Target {
             let mut body = Body::new(incoming, lease, &options.meter);
             let (range, version) = match head.judge(ask) {
                 Ok(Verdict::Content { range, version }) => (range, version),
+                Ok(Verdict::Parts { boundary, version }) => {
+                    self.origin()?.budget.reward();
+                    self.route.answered((visited.len() > 1).then_some(place));
+                    return Ok(Reply {
+                        range: ask.range,
+                        parts: Some(PartsHead { boundary, version }),
+                        body,
+                    });
+                }
                 Ok(Verdict::Empty { version }) => {
                     body.discard(parts.status).await;
                     body = Body::none(&options.meter);
@@ -196,7 +265,8 @@ impl Target {
             self.pinned.check(&self.name, ask.range, &version)?;
             self.origin()?.budget.reward();
             self.route.answered((visited.len() > 1).then_some(place));
-            return Ok(Reply { range, body });
+            let parts = None;
+            return Ok(Reply { range, parts, body });
         }
     }
 
@@ -213,7 +283,7 @@ impl Target {
     async fn send(
         &self,
         place: &Place,
-        ask: Ask,
+        ask: Ask<'_>,
         options: &ReadOptions,
         mut reuse: Reuse,
     ) -> Result<(Response<Incoming>, Lease), Error> {
@@ -263,7 +333,7 @@ impl Target {
         &self,
         mut lease: Lease,
         place: &Place,
-        ask: Ask,
+        ask: Ask<'_>,
         options: &ReadOptions,
     ) -> Result<Result<(Response<Incoming>, Lease), SendFailure>, Error> {
         let request = self.request(&lease, place, ask)?;
@@ -321,7 +391,12 @@ impl Target {
         }
     }
 
-    fn request(&self, lease: &Lease, place: &Place, ask: Ask) -> Result<Request<NoBody>, Error> {
+    fn request(
+        &self,
+        lease: &Lease,
+        place: &Place,
+        ask: Ask<'_>,
+    ) -> Result<Request<NoBody>, Error> {
         let url = &place.url;
         let refused = |error: hyper::http::Error| Error::Url {
             url: redacted(url),
@@ -351,10 +426,7 @@ impl Target {
         builder = builder
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
             .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
-            .header(
-                RANGE,
-                format!("bytes={}-{}", ask.range.start, ask.range.end - 1),
-            );
+            .header(RANGE, ask.range_value());
         if let Some(etag) = self.pinned.get().and_then(|version| version.etag.as_ref()) {
             builder = builder.header(IF_MATCH, etag.as_str());
         }
@@ -365,6 +437,8 @@ impl Target {
 /// What came of asking the object's own URL again.
 enum Renewal {
     Done(Result<Reply, Error>),
+    /// Another request did, and was refused as this one was.
+    Refused,
     StartFrom(Start),
 }
 

@@ -4,27 +4,59 @@
 use hyper::HeaderMap;
 use hyper::StatusCode;
 use hyper::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderName, LOCATION, RETRY_AFTER,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,
+    LOCATION, RETRY_AFTER,
 };
 
 use super::content_range::{ContentRange, number};
+use super::multipart::ContentType;
 use super::retry_after;
-use crate::{ByteRange, Error, ObjectVersion, StrongEtag};
+use crate::{ByteRange, Error, ObjectVersion, StrongEtag, WeakEtag};
 
 /// What one request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct Ask<'a> {
+    /// From the first byte asked to the last.
     pub(super) range: ByteRange,
-    pub(super) extent: Extent,
+    pub(super) extent: Extent<'a>,
+}
+
+impl<'a> Ask<'a> {
+    /// Asks `ranges`, which are ascending, disjoint and at least two.
+    pub(super) fn several(ranges: &'a [ByteRange]) -> Self {
+        Self {
+            range: ByteRange {
+                start: ranges.first().map_or(0, |range| range.start),
+                end: ranges.last().map_or(0, |range| range.end),
+            },
+            extent: Extent::Several(ranges),
+        }
+    }
+
+    /// The value of `Range`. No space follows a comma: there are servers that stumble over one.
+    pub(super) fn range_value(&self) -> String {
+        let ranges = match self.extent {
+            Extent::Several(ranges) => ranges,
+            Extent::Exact | Extent::UpTo => &[self.range],
+        };
+        let mut value = String::from("bytes");
+        for (index, range) in ranges.iter().enumerate() {
+            value.push(if index == 0 { '=' } else { ',' });
+            value.push_str(&format!("{}-{}", range.start, range.end.saturating_sub(1)));
+        }
+        value
+    }
 }
 
 /// How a reply that holds less than the range is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum Extent<'a> {
     /// All of the range must come.
     Exact,
     /// The range starts at 0, and an object that is shorter may come whole.
     UpTo,
+    /// Only these ranges are asked, and whatever comes of them is welcome.
+    Several(&'a [ByteRange]),
 }
 
 /// What a head amounts to.
@@ -35,11 +67,20 @@ pub(super) enum Verdict {
         range: ByteRange,
         version: ObjectVersion,
     },
+    /// The body is multipart. Its tag is told by the head, its length by each part.
+    Parts {
+        boundary: String,
+        version: ObjectVersion,
+    },
     /// The object is empty; the body, if any, is not content.
     Empty { version: ObjectVersion },
     /// Look elsewhere.
     Redirect { location: String },
 }
+
+/// Unasked bytes tolerated in a reply to several ranges: servers merge over gaps of about 80 bytes.
+/// A reply of more is not read.
+pub(super) const MERGED_BYTES: u64 = 64 << 10;
 
 /// The head of a reply, with the names errors need.
 pub(super) struct Head<'a> {
@@ -52,7 +93,21 @@ pub(super) struct Head<'a> {
 
 impl Head<'_> {
     /// Judges the head as a reply to `ask`.
-    pub(super) fn judge(&self, ask: Ask) -> Result<Verdict, Error> {
+    pub(super) fn judge(&self, ask: Ask<'_>) -> Result<Verdict, Error> {
+        match (self.status.as_u16(), ask.extent) {
+            (206, Extent::Several(ranges)) => return self.several(ranges, ask.range),
+            // Some servers mean the number of ranges by it. What it says of the object, a single
+            // range will tell.
+            (status @ 416, Extent::Several(_)) => {
+                return Err(Error::Status {
+                    object: self.object.to_owned(),
+                    range: ask.range,
+                    status,
+                    retry_after: None,
+                });
+            }
+            _ => {}
+        }
         match self.status.as_u16() {
             206 => self.partial(ask),
             200 => self.whole(ask),
@@ -85,7 +140,58 @@ impl Head<'_> {
         }
     }
 
-    fn partial(&self, ask: Ask) -> Result<Verdict, Error> {
+    fn several(&self, ranges: &[ByteRange], hull: ByteRange) -> Result<Verdict, Error> {
+        self.refuse_encoding(hull)?;
+        let content_type = self.text(&CONTENT_TYPE, hull)?.unwrap_or_default();
+        match ContentType::parse(content_type) {
+            ContentType::Multipart { boundary } => {
+                // Before any part is read: the parts' own fields can tell a length, but no tag.
+                let len_bytes = self.pinned.map_or(0, |pinned| pinned.len_bytes);
+                let version = self.version(len_bytes, hull)?;
+                if self
+                    .pinned
+                    .is_some_and(|pinned| !pinned.tags_agree(&version))
+                {
+                    let found = version.tag_text().to_owned();
+                    return Err(self.changed(hull, "entity tag", found));
+                }
+                return Ok(Verdict::Parts { boundary, version });
+            }
+            ContentType::Unusable => return Err(self.field(hull, "Content-Type", content_type)),
+            ContentType::Other => {}
+        }
+        let value = self
+            .text(&CONTENT_RANGE, hull)?
+            .ok_or_else(|| self.field(hull, "Content-Range", "missing"))?;
+        let Some(ContentRange::Satisfied {
+            range,
+            total_bytes: Some(total_bytes),
+        }) = ContentRange::parse(value)
+        else {
+            return Err(self.field(hull, "Content-Range", value));
+        };
+        let asked_bytes: u64 = ranges.iter().map(ByteRange::len).sum();
+        if !hull.contains(range) || range.len() > asked_bytes.saturating_add(MERGED_BYTES) {
+            return Err(Error::WrongRange {
+                object: self.object.to_owned(),
+                range: hull,
+                found: range,
+            });
+        }
+        match self.content_length(hull)? {
+            Some(found_bytes) if found_bytes != range.len() => Err(Error::WrongLength {
+                object: self.object.to_owned(),
+                range,
+                found_bytes,
+            }),
+            _ => Ok(Verdict::Content {
+                range,
+                version: self.version(total_bytes, hull)?,
+            }),
+        }
+    }
+
+    fn partial(&self, ask: Ask<'_>) -> Result<Verdict, Error> {
         self.refuse_encoding(ask.range)?;
         let value = self
             .text(&CONTENT_RANGE, ask.range)?
@@ -99,7 +205,7 @@ impl Head<'_> {
         };
         let version = self.version(total_bytes, ask.range)?;
         let expected = match ask.extent {
-            Extent::Exact => ask.range,
+            Extent::Exact | Extent::Several(_) => ask.range,
             Extent::UpTo => ByteRange {
                 start: 0,
                 end: ask.range.end.min(total_bytes),
@@ -133,7 +239,7 @@ impl Head<'_> {
     }
 
     /// A 200 is taken only where the whole object was asked, and its length proves it.
-    fn whole(&self, ask: Ask) -> Result<Verdict, Error> {
+    fn whole(&self, ask: Ask<'_>) -> Result<Verdict, Error> {
         self.refuse_encoding(ask.range)?;
         let declared = self.content_length(ask.range)?;
         let len_bytes = declared.or(self.pinned.map(|pinned| pinned.len_bytes));
@@ -141,6 +247,7 @@ impl Head<'_> {
             && len_bytes.is_some_and(|len_bytes| match ask.extent {
                 Extent::Exact => len_bytes == ask.range.end,
                 Extent::UpTo => len_bytes <= ask.range.end,
+                Extent::Several(_) => false,
             });
         match len_bytes {
             Some(len_bytes) if is_whole => Ok(Verdict::Content {
@@ -158,7 +265,7 @@ impl Head<'_> {
         }
     }
 
-    fn unsatisfied(&self, ask: Ask) -> Result<Verdict, Error> {
+    fn unsatisfied(&self, ask: Ask<'_>) -> Result<Verdict, Error> {
         let value = self.text(&CONTENT_RANGE, ask.range)?;
         let total_bytes = match value.map(ContentRange::parse) {
             Some(Some(ContentRange::Unsatisfied { total_bytes })) => Some(total_bytes),
@@ -188,8 +295,12 @@ impl Head<'_> {
     }
 
     fn version(&self, len_bytes: u64, range: ByteRange) -> Result<ObjectVersion, Error> {
-        let etag = self.text(&ETAG, range)?.and_then(StrongEtag::parse);
-        Ok(ObjectVersion { len_bytes, etag })
+        let tag = self.text(&ETAG, range)?;
+        Ok(ObjectVersion {
+            len_bytes,
+            etag: tag.and_then(StrongEtag::parse),
+            weak_etag: tag.and_then(WeakEtag::parse),
+        })
     }
 
     fn content_length(&self, range: ByteRange) -> Result<Option<u64>, Error> {
@@ -232,9 +343,7 @@ impl Head<'_> {
         let expected = match (fact, self.pinned) {
             ("length", Some(pinned)) => pinned.len_bytes.to_string(),
             ("length", None) => format!("at least {}", range.end),
-            (_, pinned) => pinned
-                .and_then(|version| version.etag.as_ref())
-                .map_or_else(|| "none".to_owned(), |tag| tag.as_str().to_owned()),
+            (_, pinned) => pinned.map_or("none", ObjectVersion::tag_text).to_owned(),
         };
         Error::Changed {
             object: self.object.to_owned(),
@@ -250,6 +359,7 @@ fn field_name(name: &HeaderName) -> &'static str {
     match *name {
         CONTENT_LENGTH => "Content-Length",
         CONTENT_RANGE => "Content-Range",
+        CONTENT_TYPE => "Content-Type",
         ETAG => "ETag",
         LOCATION => "Location",
         RETRY_AFTER => "Retry-After",

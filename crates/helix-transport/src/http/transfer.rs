@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use super::HttpConfig;
@@ -53,6 +53,28 @@ impl Terms {
     }
 }
 
+/// Room made for a body before any of it has come: a lying head costs no more than this.
+const FIRST_ROOM_BYTES: u64 = 1 << 20;
+
+/// Reads what is asked into one piece of memory.
+pub(super) async fn collect(
+    target: &Target,
+    ask: Ask<'static>,
+    options: &ReadOptions,
+    terms: Terms,
+) -> Result<Bytes, Error> {
+    let room_bytes = ask.range.len().min(FIRST_ROOM_BYTES);
+    let mut buffer = BytesMut::with_capacity(usize::try_from(room_bytes).unwrap_or(0));
+    let mut transfer = Transfer::new(target, ask, Continuation::IfTagged, options, terms)?;
+    while let Some(piece) = transfer.piece().await? {
+        // Shorter than what is there only if the transfer has begun anew.
+        let held = usize::try_from(piece.offset - ask.range.start).unwrap_or(usize::MAX);
+        buffer.truncate(held);
+        buffer.extend_from_slice(&piece.bytes);
+    }
+    Ok(buffer.freeze())
+}
+
 /// Bytes at an offset of the object.
 pub(super) struct Piece {
     pub(super) offset: u64,
@@ -65,7 +87,7 @@ pub(super) struct Transfer<'a> {
     origin: Arc<Origin>,
     options: &'a ReadOptions,
     continuation: Continuation,
-    extent: Extent,
+    extent: Extent<'static>,
     range: ByteRange,
     /// Offset of the next byte to hand out.
     next: u64,
@@ -74,6 +96,8 @@ pub(super) struct Transfer<'a> {
     body: Option<Body>,
     retries: Retries,
     pace: Pace,
+    /// Whether the origin has answered an earlier read.
+    answered_before: bool,
     terms: Terms,
     done: bool,
 }
@@ -81,7 +105,7 @@ pub(super) struct Transfer<'a> {
 impl<'a> Transfer<'a> {
     pub(super) fn new(
         target: &'a Target,
-        ask: Ask,
+        ask: Ask<'static>,
         continuation: Continuation,
         options: &'a ReadOptions,
         terms: Terms,
@@ -99,6 +123,7 @@ impl<'a> Transfer<'a> {
             body: None,
             retries: Retries::new(config.retry),
             pace: Pace::new(config),
+            answered_before: target.pinned.get().is_some(),
             terms,
             done: ask.range.is_empty(),
         })
@@ -149,6 +174,9 @@ impl<'a> Transfer<'a> {
             self.target.forget_place();
             if self.continuation == Continuation::IfTagged && !self.is_tagged() {
                 self.next = self.range.start;
+            }
+            if self.answered_before {
+                self.retries.doubt(&error);
             }
             let name = &self.target.name;
             self.retries

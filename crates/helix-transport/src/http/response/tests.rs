@@ -4,15 +4,15 @@ use hyper::header::HeaderValue;
 
 use super::*;
 
-const ASK: Ask = Ask {
+const ASK: Ask<'static> = Ask {
     range: ByteRange { start: 10, end: 20 },
     extent: Extent::Exact,
 };
-const WHOLE: Ask = Ask {
+const WHOLE: Ask<'static> = Ask {
     range: ByteRange { start: 0, end: 100 },
     extent: Extent::Exact,
 };
-const PREFIX: Ask = Ask {
+const PREFIX: Ask<'static> = Ask {
     range: ByteRange { start: 0, end: 64 },
     extent: Extent::UpTo,
 };
@@ -21,11 +21,12 @@ fn pin(len_bytes: u64, etag: Option<&str>) -> ObjectVersion {
     ObjectVersion {
         len_bytes,
         etag: etag.and_then(StrongEtag::parse),
+        weak_etag: etag.and_then(WeakEtag::parse),
     }
 }
 
 fn judge(
-    ask: Ask,
+    ask: Ask<'_>,
     pinned: Option<&ObjectVersion>,
     status: u16,
     fields: &[(&'static str, &str)],
@@ -45,6 +46,9 @@ fn judge(
         Ok(Verdict::Content { range, version }) => {
             let etag = version.etag.as_ref().map_or("none", StrongEtag::as_str);
             format!("content {range} of {}, tag {etag}", version.len_bytes)
+        }
+        Ok(Verdict::Parts { boundary, version }) => {
+            format!("parts between {boundary}, tag {}", version.tag_text())
         }
         Ok(Verdict::Empty { version }) => format!("empty of {}", version.len_bytes),
         Ok(Verdict::Redirect { location }) => format!("redirect {location}"),
@@ -299,4 +303,110 @@ fn retry_after_is_kept() {
     let error = head.judge(ASK).unwrap_err();
     let expected = Some(std::time::Duration::from_secs(3));
     assert!(matches!(error, Error::Status { retry_after, .. } if retry_after == expected));
+}
+
+const SEVERAL: [ByteRange; 2] = [
+    ByteRange { start: 10, end: 20 },
+    ByteRange { start: 40, end: 50 },
+];
+
+#[test]
+fn several_ranges_are_written_without_spaces() {
+    assert_eq!(Ask::several(&SEVERAL).range_value(), "bytes=10-19,40-49");
+    assert_eq!(ASK.range_value(), "bytes=10-19");
+}
+
+#[test]
+fn several_ranges_may_come_as_parts_or_as_one_of_them_or_merged() {
+    let parts = ("content-type", "multipart/byteranges; boundary=B");
+    let first = ("content-range", "bytes 10-19/100");
+    for (status, fields, expected) in [
+        (206, vec![parts], "parts between B, tag none"),
+        (
+            206,
+            vec![parts, ("etag", "\"a\"")],
+            "parts between B, tag \"a\"",
+        ),
+        // A multipart head has no range of its own; if it has one all the same, the parts count.
+        (206, vec![parts, first], "parts between B, tag none"),
+        (
+            206,
+            vec![first, ("etag", "\"a\"")],
+            "content 10..20 of 100, tag \"a\"",
+        ),
+        (
+            206,
+            vec![("content-range", "bytes 10-49/100")],
+            "content 10..50 of 100, tag none",
+        ),
+        (
+            206,
+            vec![("content-type", "multipart/byteranges")],
+            "Unsupported: o: range 10..50: unusable Content-Type: multipart/byteranges",
+        ),
+        (
+            206,
+            vec![],
+            "Unsupported: o: range 10..50: unusable Content-Range: missing",
+        ),
+        (
+            206,
+            vec![parts, ("content-encoding", "gzip")],
+            "Unsupported: o: range 10..50: content encoding gzip refused, identity was asked",
+        ),
+        (
+            206,
+            vec![("content-range", "bytes 0-99/100")],
+            "Corrupt: o: asked range 10..50, got 0..100",
+        ),
+        (
+            206,
+            vec![first, ("content-length", "11")],
+            "Corrupt: o: range 10..20 of 10 bytes came with 11",
+        ),
+        (
+            200,
+            vec![("content-length", "100")],
+            "Unsupported: o: range 10..50 ignored: origin offers the whole object instead",
+        ),
+        (
+            416,
+            vec![("content-range", "bytes */100")],
+            "Unsupported: o: range 10..50 answered with status 416",
+        ),
+        (
+            501,
+            vec![],
+            "Unsupported: o: range 10..50 answered with status 501",
+        ),
+        (302, vec![("location", "/b")], "redirect /b"),
+    ] {
+        assert_eq!(
+            judge(Ask::several(&SEVERAL), None, status, &fields),
+            expected
+        );
+    }
+    let pinned = pin(100, Some("\"a\""));
+    for (status, fields) in [
+        (206, vec![parts, ("etag", "\"b\"")]),
+        (412, vec![("etag", "\"b\"")]),
+    ] {
+        assert_eq!(
+            judge(Ask::several(&SEVERAL), Some(&pinned), status, &fields),
+            "Changed: o: range 10..50: object changed: entity tag was \"a\", now \"b\"",
+        );
+    }
+    // A server that merges across everything is not read.
+    let far = [
+        ByteRange { start: 0, end: 10 },
+        ByteRange {
+            start: 10_000_000,
+            end: 10_000_010,
+        },
+    ];
+    let merged = [("content-range", "bytes 0-10000009/20000000")];
+    assert_eq!(
+        judge(Ask::several(&far), None, 206, &merged),
+        "Corrupt: o: asked range 0..10000010, got 0..10000010",
+    );
 }

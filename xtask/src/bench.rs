@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: speed and memory, each question a subcommand with a small table. Ratios within one run count;
 //! absolute times on a shared machine mean little. The figures that were measured are in docs/performance.md.
 
+mod clients;
 mod link;
 mod machine;
 mod memory;
@@ -30,6 +31,8 @@ enum Question {
     Rows,
     /// A cold batch of rows behind a link: waves, round trips, requests, amplification.
     Link(link::Arguments),
+    /// The same rows with our transport, `object_store` and curl: bytes, requests, waves, time.
+    Clients(clients::Arguments),
     /// Opening a local knot, and its tokenizer apart.
     Open,
     /// Resident memory of a station beside what it may use.
@@ -47,6 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         None => criterion("--workspace", arguments.filter.as_deref()),
         Some(Question::Rows) => criterion("--package=columnar-embed", Some("warm_lookup")),
         Some(Question::Link(arguments)) => link::run(arguments),
+        Some(Question::Clients(arguments)) => clients::run(arguments),
         Some(Question::Open) => open::run(),
         Some(Question::Memory) => memory::run(),
         Some(Question::Peer(arguments)) => peer::run(arguments),

@@ -36,6 +36,11 @@ pub(super) fn explain(error: &object_store::Error) -> (StoreFault, String) {
         return (StoreFault::FileSystem, io.to_string());
     }
     let text = error.to_string();
+    if text.contains("redirect without LOCATION") {
+        let reason = "the service sends requests for this bucket elsewhere without saying where: look \
+                      at AWS_REGION and the endpoint";
+        return (StoreFault::Settings, reason.to_owned());
+    }
     let fault = match error {
         Error::NotFound { .. } => StoreFault::Missing,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreFault::Credentials,

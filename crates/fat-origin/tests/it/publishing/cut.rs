@@ -167,7 +167,7 @@ async fn a_damaged_journal_is_an_empty_one() {
 #[tokio::test]
 async fn a_torn_last_line_costs_one_part() {
     let (model, inner) = (model(1), Arc::new(InMemory::new()));
-    let cut = TestStore::over(&inner, Some((14, Fault::DieBefore)));
+    let cut = TestStore::over(&inner, Some((10, Fault::DieBefore)));
     assert!(until_cut(&model, &cut).await.is_none());
     let journal = journals(&model).remove(0);
     let text = std::fs::read(&journal).unwrap();
@@ -184,7 +184,7 @@ async fn a_torn_last_line_costs_one_part() {
 #[tokio::test]
 async fn parts_of_another_length_are_not_mixed() {
     let (model, inner) = (model(1), Arc::new(InMemory::new()));
-    let cut = TestStore::over(&inner, Some((14, Fault::DieBefore)));
+    let cut = TestStore::over(&inner, Some((10, Fault::DieBefore)));
     assert!(until_cut(&model, &cut).await.is_none());
     let other = PublishOptions {
         part_bytes: 5000,
@@ -200,7 +200,7 @@ async fn parts_of_another_length_are_not_mixed() {
 #[tokio::test]
 async fn uploads_of_what_is_not_published_any_more_are_abandoned() {
     let (model, other, inner) = (model(1), model(2), Arc::new(InMemory::new()));
-    let cut = TestStore::over(&inner, Some((14, Fault::DieBefore)));
+    let cut = TestStore::over(&inner, Some((10, Fault::DieBefore)));
     assert!(until_cut(&model, &cut).await.is_none());
     // The model is packed again, with other rows, into the same files.
     std::fs::copy(other.rows_path(), model.rows_path()).unwrap();

@@ -10,7 +10,7 @@ use super::*;
 const SECRETS: [&str; 2] = ["SECRET-ACCESS-KEY", "SECRET-SESSION-TOKEN"];
 
 /// Answers every request with `reply`.
-fn service(reply: &'static str) -> SocketAddr {
+fn service(reply: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -62,38 +62,32 @@ fn assert_ends(output: &Output, code: i32, parts: &[&str]) {
     }
 }
 
+fn reply(status: &str, body: &str) -> String {
+    let len = body.len();
+    format!("HTTP/1.1 {status}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}")
+}
+
 #[test]
 fn refusals_have_codes_and_words_of_their_own() {
     let model = model(1);
+    let signature = "<Error><Code>SignatureDoesNotMatch</Code><Message>Check your key.</Message>\
+        <StringToSign>AWS4-HMAC-SHA256</StringToSign></Error>";
+    let bucket = "<Error><Code>NoSuchBucket</Code><Message>No such bucket</Message></Error>";
     for (reply, code, parts) in [
         (
-            "HTTP/1.1 403 Forbidden\r\nContent-Length: 93\r\nConnection: close\r\n\r\n\
-             <Error><Code>SignatureDoesNotMatch</Code><Message>Check your key.</Message><X>1</X></Error>",
+            reply("403 Forbidden", signature),
             67,
             &["s3://bucket/m", "SignatureDoesNotMatch: Check your key."][..],
         ),
+        (reply("401 Unauthorized", ""), 67, &["401"]),
         (
-            "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-            67,
-            &["401"],
-        ),
-        (
-            "HTTP/1.1 404 Not Found\r\nContent-Length: 78\r\nConnection: close\r\n\r\n\
-             <Error><Code>NoSuchBucket</Code><Message>There is no such bucket</Message></Error>",
+            reply("404 Not Found", bucket),
             65,
-            &["NoSuchBucket"],
+            &["NoSuchBucket: No such bucket"],
         ),
-        (
-            "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-            65,
-            &["503"],
-        ),
-        (
-            "HTTP/1.1 301 Moved Permanently\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-            64,
-            &["region"],
-        ),
-        ("this is no HTTP\r\n\r\n", 65, &["s3://bucket/m"]),
+        (reply("503 Slow Down", ""), 65, &["503"]),
+        (reply("301 Moved Permanently", ""), 64, &["region"]),
+        ("this is no HTTP\r\n\r\n".to_owned(), 65, &["s3://bucket/m"]),
     ] {
         let endpoint = format!("http://{}", service(reply));
         let output = command(&model.knot_path(), "s3://bucket/m", &endpoint)

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use helix_transport::{ByteRange, RangeSource, ReadOptions};
 
 use crate::{Error, layout::RowLayout};
+use assumed::First;
 use element::Element;
 
 /// First read of an object that nothing is known of. The header of a checkpoint with 300 tensors
@@ -180,7 +181,13 @@ pub fn assume(
     if containers.iter().any(|ending| lower.ends_with(ending)) {
         return Ok(None);
     }
-    assumed::bare(source, wanted).map(Some)
+    // The names of `fat-origin pack` and `publish`.
+    let first = if lower.ends_with(".rows") || lower.starts_with("rows-") {
+        First::Batch
+    } else {
+        First::Alone
+    };
+    assumed::bare(source, wanted, first).map(Some)
 }
 
 /// The object behind `source`, which must have `object_bytes` bytes: every read of it fails as soon

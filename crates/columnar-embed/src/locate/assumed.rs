@@ -12,15 +12,39 @@ use futures::{
 };
 use helix_transport::{ByteRange, Error, ManyRead, ObjectVersion, RangeSource, ReadOptions};
 
+use tokio::sync::{Mutex, MutexGuard};
+
 use super::{Container, Evidence, Located, LocationHint, Wanted};
 
-/// Rows of a bare file that nothing was read of.
+/// Rows of a bare file that nothing was read of. Where the name does not say that it is one, the
+/// first range goes out alone: a wrong guess then costs a row and not a batch.
 pub(super) fn bare(
     source: &Arc<dyn RangeSource>,
     wanted: &Wanted,
+    first: First,
 ) -> Result<Located, crate::Error> {
-    let object_bytes = wanted.table_bytes()?;
-    located(source, wanted, (0, object_bytes), Container::Bare)
+    Ok(Located {
+        source: Arc::new(ExpectedLength {
+            inner: Arc::clone(source),
+            object_bytes: wanted.table_bytes()?,
+            alone: match first {
+                First::Batch => None,
+                First::Alone => Some(Mutex::default()),
+            },
+        }),
+        layout: wanted.layout(0)?,
+        container: Container::Bare,
+        evidence: Evidence::Assumed,
+    })
+}
+
+/// What goes out first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// Everything that is asked.
+    Batch,
+    /// One range, whose reply the others wait for.
+    Alone,
 }
 
 /// Rows where the packer saw them.
@@ -60,6 +84,7 @@ pub(super) fn of_length(source: &Arc<dyn RangeSource>, object_bytes: u64) -> Arc
     Arc::new(ExpectedLength {
         inner: Arc::clone(source),
         object_bytes,
+        alone: None,
     })
 }
 
@@ -69,9 +94,21 @@ pub(super) fn of_length(source: &Arc<dyn RangeSource>, object_bytes: u64) -> Arc
 struct ExpectedLength {
     inner: Arc<dyn RangeSource>,
     object_bytes: u64,
+    /// Held by the one read that goes out before the length is known, where others are to wait.
+    alone: Option<Mutex<()>>,
 }
 
 impl ExpectedLength {
+    /// The right to be the first read, where there is such a thing; `None` once the length is known.
+    async fn first(&self) -> Option<MutexGuard<'_, ()>> {
+        let alone = self
+            .alone
+            .as_ref()
+            .filter(|_| self.inner.version().is_none())?;
+        let guard = alone.lock().await;
+        self.inner.version().is_none().then_some(guard)
+    }
+
     fn check(&self, range: ByteRange) -> Result<(), Error> {
         match self.inner.version() {
             Some(version) if version.len_bytes != self.object_bytes => Err(Error::Changed {
@@ -93,8 +130,10 @@ impl RangeSource for ExpectedLength {
         options: &'a ReadOptions,
     ) -> BoxFuture<'a, Result<Bytes, Error>> {
         async move {
+            let first = self.first().await;
             self.check(range)?;
             let bytes = self.inner.read(range, options).await?;
+            drop(first);
             self.check(range).map(|()| bytes)
         }
         .boxed()
@@ -125,6 +164,26 @@ impl RangeSource for ExpectedLength {
         options: &'a ReadOptions,
     ) -> BoxFuture<'a, ManyRead> {
         async move {
+            if let (Some(first), Some((range, rest))) = (self.first().await, ranges.split_first())
+                && !rest.is_empty()
+            {
+                let reply = self.inner.read(*range, options).await;
+                drop(first);
+                let reply = reply.and_then(|bytes| self.check(*range).map(|()| bytes));
+                let reply = reply.map_err(Arc::new);
+                let mut many = match &reply {
+                    // Nothing is known yet: asking for the others in turn would fail in turn.
+                    Err(error) if self.inner.version().is_none() => ManyRead {
+                        replies: rest.iter().map(|_| Err(Arc::clone(error))).collect(),
+                        ..ManyRead::default()
+                    },
+                    _ => self.read_many(rest, options).await,
+                };
+                many.replies.insert(0, reply);
+                many.requests += 1;
+                many.round_trips += 1;
+                return many;
+            }
             let refused = |range: &ByteRange| self.check(*range).err().map(Arc::new);
             if let Some(error) = ranges.first().and_then(refused) {
                 let replies = ranges.iter().map(|_| Err(Arc::clone(&error))).collect();

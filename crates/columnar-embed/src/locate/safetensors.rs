@@ -30,11 +30,8 @@ const MAX_DIMENSIONS: usize = 8;
 /// Whether the object can be a safetensors file: a header length that fits, and the brace that the
 /// format asks for behind it.
 pub(super) fn looks_like(prefix: &[u8], len_bytes: u64) -> bool {
-    let fits = header_bytes(prefix).is_some_and(|header| {
-        header >= 2
-            && header <= MAX_HEADER_BYTES
-            && header <= len_bytes.saturating_sub(LENGTH_BYTES)
-    });
+    let most = MAX_HEADER_BYTES.min(len_bytes.saturating_sub(LENGTH_BYTES));
+    let fits = header_bytes(prefix).is_some_and(|header| (2..=most).contains(&header));
     fits && prefix.get(8) == Some(&b'{')
 }
 

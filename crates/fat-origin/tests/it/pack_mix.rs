@@ -270,6 +270,7 @@ fn what_a_kind_cannot_hold_is_refused_and_leaves_no_file() {
     let out = tempfile::tempdir().unwrap();
     let options = PackOptions {
         out: out.path().to_path_buf(),
+        name: Some("tiny".to_owned()),
         ..mix("fp8_e4m3=rest")
     };
     match pack(directory(&tensors).path(), &options) {
@@ -283,10 +284,12 @@ fn what_a_kind_cannot_hold_is_refused_and_leaves_no_file() {
         other => panic!("{other:?}"),
     }
     assert_eq!(files(out.path()), [""; 0]);
-    let refused = pack(
-        directory(&tensors).path(),
-        &PackOptions { ..mix("f16=rest") },
-    );
+    let options = PackOptions {
+        embed_mix: Some("f16=rest".parse().unwrap()),
+        ..options
+    };
+    let refused = pack(directory(&tensors).path(), &options);
+    assert_eq!(files(out.path()), [""; 0]);
     let error = refused.unwrap_err().to_string();
     assert!(
         error.contains("--embed-mix") && error.contains("save nothing"),

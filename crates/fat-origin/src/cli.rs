@@ -128,7 +128,7 @@ pub struct PublishArgs {
     /// The row file [default: STEM.rows beside the knot, if it is there]
     #[arg(long, value_name = "ROWS")]
     pub rows: Option<PathBuf>,
-    /// The index of a row file with rows of several kinds
+    /// The sidecar of a row file with rows of several kinds: which kind each row has, and where it lies
     #[arg(long, value_name = "FILE", requires = "rows")]
     pub sidecar: Option<PathBuf>,
     /// The model's name in the manifest [default: the knot's stem]

@@ -44,59 +44,74 @@ fn help_is_as_documented() {
         &origin(&["--help"]),
         0,
         &expect![[r#"
-        The publishing side: pack checkpoints into knots and row files, inspect, verify, serve.
+            The publishing side: pack checkpoints into knots and row files, inspect, verify, publish, serve.
 
-        Usage: fat-origin <COMMAND>
+            Usage: fat-origin <COMMAND>
 
-        Commands:
-          pack      Turn a Hugging Face directory or a GGUF file into NAME.gkq and NAME.rows
-          inspect   Print what a knot holds, from its front alone
-          verify    Check every digest of a knot, its row tree, and that a row file equals its matrix
-          serve     Serve a directory by byte ranges: HTTP/1.1 and HTTP/2, cleartext or TLS
-          tokenize  Print the ids of a text under a knot's, a checkpoint's or a compact tokenizer
-          help      Print this message or the help of the given subcommand(s)
+            Commands:
+              pack      Turn a Hugging Face directory or a GGUF file into NAME.gkq and NAME.rows
+              inspect   Print what a knot holds, from its front alone
+              verify    Check every digest of a knot, its row tree, and that a row file equals its matrix
+              publish   Put a knot and its row file where stations find them: a directory, S3, R2
+              serve     Serve a directory by byte ranges: HTTP/1.1 and HTTP/2, cleartext or TLS
+              tokenize  Print the ids of a text under a knot's, a checkpoint's or a compact tokenizer
+              help      Print this message or the help of the given subcommand(s)
 
-        Options:
-          -h, --help     Print help
-          -V, --version  Print version
+            Options:
+              -h, --help     Print help
+              -V, --version  Print version
 
-        Exit codes:
-            0  the work is done
-            1  any other failure
-            2  the command line could not be understood
-           64  configuration: a checkpoint, knot or option that cannot work as asked
-           66  integrity: bytes that are not what the knot says
-          130  ended by SIGINT (Ctrl-C)        143  ended by SIGTERM
+            Exit codes:
+                0  the work is done
+                1  any other failure
+                2  the command line could not be understood
+               64  configuration: a checkpoint, knot or option that cannot work as asked
+               65  destination or public URL unreachable, or a bucket or object that is not there
+               66  integrity: bytes that are not what the knot says, or not what was published
+               67  authorisation: credentials that are missing or refused
+              130  ended by SIGINT (Ctrl-C)        143  ended by SIGTERM
 
-        Results go to stdout, everything else to stderr.
-    "#]],
+            Results go to stdout, everything else to stderr.
+        "#]],
     );
     check(
         &origin(&["pack", "--help"]),
         0,
         &expect![[r#"
-        Turn a Hugging Face directory or a GGUF file into NAME.gkq and NAME.rows
+            Turn a Hugging Face directory or a GGUF file into NAME.gkq and NAME.rows
 
-        Usage: fat-origin pack [OPTIONS] --out <DIR> <SOURCE>
+            Usage: fat-origin pack [OPTIONS] --out <DIR> <SOURCE>
 
-        Arguments:
-          <SOURCE>  A directory with config.json, safetensors and tokenizer.json, or a GGUF file
+            Arguments:
+              <SOURCE>  A directory with config.json, safetensors and tokenizer.json, or a GGUF file
 
-        Options:
-              --out <DIR>                   The directory that gets the two files
-              --name <NAME>                 The files' stem [default: the source's name]
-              --embed-dtype <EMBED_DTYPE>   Element type of the vocabulary matrix: in the knot, in the rows
-                                            and so in a tied head [default: keep] [possible values: keep,
-                                            f32, f16, bf16]
-              --block-dtype <BLOCK_DTYPE>   Element type of the layers' matrices [default: keep] [possible
-                                            values: keep, q8_0]
-              --spectral-tolerance <ERROR>  Store a matrix of a layer as low-rank factors where that is
-                                            smaller and its relative error (Frobenius) is at most this
-              --without-matrix              Leave the vocabulary matrix out of the knot: only the row file
-                                            has it
-              --json                        Print the report as one JSON object
-          -h, --help                        Print help
-    "#]],
+            Options:
+                  --out <DIR>                   The directory that gets the two files
+                  --name <NAME>                 The files' stem [default: the source's name]
+                  --embed-dtype <EMBED_DTYPE>   Element type of the vocabulary matrix: in the knot, in the rows
+                                                and so in a tied head [default: keep] [possible values: keep,
+                                                f32, f16, bf16]
+                  --embed-mix <SPEC>            Store some rows of the vocabulary matrix in fewer bits:
+                                                KIND=ROWS, separated by commas, the first that names a row
+                                                decides. KIND: f32, f16, bf16, fp8_e4m3, fp8_e5m2, int8,
+                                                int8_zp, int4, int4_zp. ROWS: rarest:N, rarest:P%, FIRST..END,
+                                                rest. Example: fp8_e4m3=rarest:50%. Adds NAME.embed-rows.idx
+                  --block-dtype <BLOCK_DTYPE>   Element type of the layers' matrices [default: keep] [possible
+                                                values: keep, q8_0]
+                  --spectral-tolerance <ERROR>  Store a matrix of a layer as low-rank factors where that is
+                                                smaller and its relative error (Frobenius) is at most this
+                  --without-matrix              Leave the vocabulary matrix out of the knot: only the row file
+                                                has it
+                  --embed-sketch <RANK>         Put a sketch of the vocabulary matrix into the knot: this many
+                                                components, an approximation that a station uses only if it is
+                                                told to, and only for rows whose origin it cannot reach
+                  --hot-ids <auto|none|FILE>    The list of most frequent rows, which stations can fetch ahead:
+                                                auto counts a text that this program carries, FILE is a JSON
+                                                array of ids or a text to count instead, none leaves it out
+                                                [default: auto]
+                  --json                        Print the report as one JSON object
+              -h, --help                        Print help
+        "#]],
     );
     check(
         &origin(&["serve", "--help"]),
@@ -140,7 +155,7 @@ fn pack_inspect_and_verify_print_results_on_stdout() {
         &verified,
         0,
         &expect![[r#"
-            intact: 219908 bytes in payloads: 28, row trees: 1
+            intact: 220936 bytes in payloads: 29, row trees: 1
         "#]],
     );
 
@@ -162,7 +177,7 @@ fn check_inspection(knot: &str) {
     let inspected = origin(&["inspect", knot]);
     assert_eq!(inspected.status.code(), Some(0));
     expect![[r#"
-        tiny.gkq: 199872 bytes, front 13696 bytes
+        tiny.gkq: 201088 bytes, front 13824 bytes
         front blake3  <digest>
         model         qwen2, 2 layers, hidden size 64, tied head
 
@@ -171,10 +186,11 @@ fn check_inspection(knot: &str) {
           tokenizer-config             23 bytes
           chat-template                14 bytes
           generation-config            35 bytes
-          provenance                  189 bytes
+          provenance                  268 bytes
           tokenizer                  3716 bytes
           columnar                     80 bytes  model.embed_tokens.weight
           pinned-nodes               8192 bytes  model.embed_tokens.weight
+          hot-ids                    1028 bytes  model.embed_tokens.weight
 
         blocks
           model.layers.0.input_layernorm.weight              bf16              64          128 bytes
@@ -208,6 +224,7 @@ fn check_inspection(knot: &str) {
           264 rows of 128 bytes, 33792 in all
           blake3     <digest>
           tree root  <digest>, 0 bytes of hashes prove a row
+          hot ids    257
     "#]].assert_eq(&without_digests(&text(&inspected.stdout)));
 
     let json: serde_json::Value =

@@ -165,7 +165,7 @@ fn clients(work: &Work, base: &str) -> Outcome<Vec<Client>> {
     let single = work.scratch.join("single.json");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let known = json!({
-        "format": "fat-station origins",
+        "format": "helix-transport origins",
         "version": 1,
         "origins": { base: { "learned_unix_s": now.as_secs(), "multi_range": "single" } },
     });

@@ -1,6 +1,7 @@
 //! [`Error`]: every way a read can fail, with the facts in fields and a [`kind`](Error::kind) that
 //! says whose fault it is and what may be done next. No text here ever holds a query string.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ByteRange;
@@ -269,7 +270,10 @@ pub enum Error {
         found: String,
     },
     /// The origin answered a range with the whole object; its body was not read.
-    #[error("{object}: range {range} ignored: origin offers the whole object instead")]
+    #[error(
+        "{object}: range {range} ignored: the origin offers the whole object instead; serve it from \
+         one that answers ranges with 206"
+    )]
     RangeIgnored {
         /// Name of the source.
         object: String,
@@ -341,6 +345,27 @@ pub enum Error {
         #[source]
         last: Box<Error>,
     },
+    /// One of several ranges that were asked by one request, which failed.
+    #[error("{object}: range {range}, asked together with {others} more")]
+    Together {
+        /// Name of the source.
+        object: String,
+        /// The range.
+        range: ByteRange,
+        /// How many others the request asked for.
+        others: usize,
+        /// The request's failure.
+        #[source]
+        failure: Arc<Error>,
+    },
+    /// A mistake in this crate: a range of a batch was left without an answer.
+    #[error("{object}: range {range} was left without an answer, by a mistake of the transport")]
+    Unanswered {
+        /// Name of the source.
+        object: String,
+        /// The range.
+        range: ByteRange,
+    },
 }
 
 impl Error {
@@ -372,8 +397,10 @@ impl Error {
             Error::RangeIgnored { .. }
             | Error::Field { .. }
             | Error::Encoded { .. }
-            | Error::Redirect { .. } => ErrorKind::Unsupported,
+            | Error::Redirect { .. }
+            | Error::Unanswered { .. } => ErrorKind::Unsupported,
             Error::GaveUp { last, .. } => last.kind(),
+            Error::Together { failure, .. } => failure.kind(),
         }
     }
 
@@ -382,6 +409,7 @@ impl Error {
     pub fn attempts(&self) -> u32 {
         match self {
             Error::GaveUp { attempts, .. } => *attempts,
+            Error::Together { failure, .. } => failure.attempts(),
             _ => 1,
         }
     }
@@ -391,6 +419,7 @@ impl Error {
     pub fn last_attempt(&self) -> &Error {
         match self {
             Error::GaveUp { last, .. } => last.last_attempt(),
+            Error::Together { failure, .. } => failure.last_attempt(),
             other => other,
         }
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use range_testkit::{FaultServer, Link, LinkOptions, Object, Script, mix};
+use range_testkit::{FaultServer, Link, LinkOptions, Object, Script, Several, mix};
 
 /// Network conditions for tests.
 #[derive(Debug, Parser)]
@@ -35,6 +35,9 @@ struct FaultArgs {
     /// Bytes of one row: where faults cut.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     row_bytes: u64,
+    /// Answers a request for several ranges with the first of them, as some object stores do; without it with all.
+    #[arg(long)]
+    single_ranges: bool,
     /// Seed of the script.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -90,6 +93,11 @@ async fn run_faults(args: &FaultArgs) -> std::io::Result<()> {
     );
     let server = FaultServer::start("/rows", object.clone(), script).await?;
     server.put("/moved/rows", object);
+    server.answer_several(if args.single_ranges {
+        Several::FirstOnly
+    } else {
+        Several::honest()
+    });
     let mut log = BufWriter::new(File::create(&args.log)?);
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}", server.address())?;
@@ -106,6 +114,10 @@ async fn run_faults(args: &FaultArgs) -> std::io::Result<()> {
                 continue;
             }
             let range = entry.range.unwrap_or_default();
+            if entry.fault == "several" && !range.contains(',') {
+                // Nothing: it concerns several ranges, and one was asked.
+                continue;
+            }
             let status = entry.status.unwrap_or(0);
             writeln!(
                 log,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{Fault, Object, Several};
+use crate::{Fault, Object, PartDefect, Parts, Several};
 
 /// Faults with their weights, for an object of rows of `row_bytes` bytes at the server's `path`. They cut at
 /// the first byte, within a row and behind it; `path` is also served under `/moved`.
@@ -15,6 +15,7 @@ pub fn every_kind(path: &str, row_bytes: u64) -> Vec<(u32, Fault)> {
         lies(row_bytes),
         refusals(path),
         cuts(row_bytes),
+        of_several(row_bytes),
     ]
     .concat()
 }
@@ -117,6 +118,58 @@ fn cuts(row_bytes: u64) -> Vec<(u32, Fault)> {
         mix.push((1, Fault::ResetHead { after_head_bytes }));
     }
     mix
+}
+
+/// Ways to answer several ranges, in weights of which half counts: where one range is asked they do nothing.
+fn of_several(row_bytes: u64) -> Vec<(u32, Fault)> {
+    let parts = |parts: Parts| Several::Parts(parts);
+    let defect = |at, defect| {
+        parts(Parts {
+            defect: Some((at, defect)),
+            ..Parts::default()
+        })
+    };
+    let manners = [
+        Several::Status(200),
+        Several::Status(416),
+        Several::FirstOnly,
+        Several::Merged,
+        parts(Parts {
+            quoted_boundary: true,
+            preamble: "before".to_owned(),
+            epilogue: "behind".to_owned(),
+            ..Parts::default()
+        }),
+        parts(Parts {
+            reversed: true,
+            bare_lf: true,
+            ..Parts::default()
+        }),
+        parts(Parts {
+            doubled: true,
+            ..Parts::default()
+        }),
+        parts(Parts {
+            most_parts: 2,
+            ..Parts::default()
+        }),
+        parts(Parts {
+            cut_after_bytes: Some(row_bytes + row_bytes / 2),
+            ..Parts::default()
+        }),
+        defect(1, PartDefect::Shift(row_bytes)),
+        defect(1, PartDefect::Short(1)),
+        defect(0, PartDefect::Long(1)),
+        defect(1, PartDefect::NoContentRange),
+        defect(0, PartDefect::LongHead(20_000)),
+        defect(1, PartDefect::Encoded),
+        defect(1, PartDefect::Total(7)),
+        defect(1, PartDefect::From(Object::pattern(2, 1 << 20))),
+    ];
+    manners
+        .into_iter()
+        .map(|manner| (2, Fault::Several(manner)))
+        .collect()
 }
 
 #[cfg(test)]

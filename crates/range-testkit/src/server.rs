@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{Object, RequestLog, Script};
+use crate::{Object, RequestLog, Script, Several};
 
 mod answer;
 mod head;
@@ -32,6 +32,7 @@ pub struct FaultServer {
 struct Shared {
     objects: Mutex<HashMap<String, Object>>,
     script: Mutex<Script>,
+    several: Mutex<Option<Several>>,
     log: RequestLog,
     requests: AtomicU64,
     connections: AtomicU64,
@@ -86,6 +87,7 @@ impl FaultServer {
         let shared = Arc::new(Shared {
             objects: Mutex::new(HashMap::from([(path.to_owned(), object)])),
             script: Mutex::new(script),
+            several: Mutex::new(None),
             log: RequestLog::default(),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -139,6 +141,16 @@ impl FaultServer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         objects.insert(path.to_owned(), object);
+    }
+
+    /// From now on a request for several ranges is answered in this manner where the script says no other; faults of
+    /// one range show in its first part, or in the body as a whole.
+    pub fn answer_several(&self, manner: Several) {
+        *self
+            .shared
+            .several
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(manner);
     }
 
     /// Replaces the script; requests keep counting.

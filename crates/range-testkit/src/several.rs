@@ -15,6 +15,13 @@ pub enum Several {
     Merged,
     /// `multipart/byteranges`.
     Parts(Parts),
+    /// Honest multipart up to so many ranges, a status (200: the whole object) above.
+    Limited {
+        /// Most ranges that are answered.
+        most: usize,
+        /// What more of them get.
+        status: u16,
+    },
 }
 
 impl Several {

@@ -108,7 +108,8 @@ async fn a_forged_row_with_a_matching_entry_is_refused_where_paths_are_at_hand()
     let context = [&table.digest()[..], &1_u32.to_le_bytes()].concat();
     let key = blake3::derive_key("gkq row cache v1", &context);
     let input = [&3_u64.to_le_bytes()[..], &forged].concat();
-    let entry = &blake3::keyed_hash(&key, &input).as_bytes()[..16];
+    let hash = blake3::keyed_hash(&key, &input);
+    let entry = &hash.as_bytes()[..16];
     let data = file(directory.path(), ".rows.part");
     data.write_all_at(&forged, 3 * u64::from(table.row_bytes))
         .unwrap();

@@ -19,3 +19,4 @@ mod origin;
 mod source;
 mod span;
 mod table;
+mod versions;

@@ -116,6 +116,7 @@ async fn the_fetch_span_carries_what_the_batch_took() {
                 ("hit", hit),
                 ("missed", missed),
                 ("coalesced", coalesced),
+                ("disk", 0),
                 ("bytes_received", received),
                 ("bytes_useful", useful),
                 ("requests", requests),

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -109,7 +110,6 @@ struct State {
     /// Origins a canary is out for, by any read.
     canaries: HashSet<String>,
     broken: BTreeMap<String, u8>,
-    file_was_read: bool,
 }
 
 /// What is known of one origin, and since when.
@@ -137,46 +137,56 @@ impl fmt::Debug for Capabilities {
 }
 
 impl Capabilities {
-    /// Knowledge kept in `file` too, if one is given; it is read when first needed.
+    /// Knowledge kept in `file` too, if one is given; it is read now, once.
     pub(super) fn new(file: Option<PathBuf>) -> Self {
         Self::with_clock(file, Arc::new(unix_now))
     }
 
     fn with_clock(file: Option<PathBuf>, clock: Arc<Clock>) -> Self {
+        let known = file.as_deref().map(|path| file::read(path, clock()));
         Self {
             file,
             clock,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                known: known.unwrap_or_default(),
+                ..State::default()
+            }),
         }
     }
 
     pub(super) fn of(&self, origin: &str) -> MultiRange {
         let now = (self.clock)();
-        let mut state = self.state();
-        self.read_file(&mut state, now);
-        match state.known.get(origin) {
+        match self.state().known.get(origin) {
             Some(known) if known.is_believed(now) => known.multi_range,
             _ => MultiRange::Unknown,
         }
     }
 
     /// The right to send a canary, for one read at a time, while nothing is known.
-    pub(super) fn canary<'a>(&'a self, origin: &'a str) -> Option<Canary<'a>> {
+    pub(super) fn canary(&self, origin: &str) -> Option<Canary<'_>> {
         if self.of(origin) != MultiRange::Unknown {
             return None;
         }
         let free = self.state().canaries.insert(origin.to_owned());
         free.then_some(Canary {
             capabilities: self,
-            origin,
+            origin: origin.to_owned(),
         })
     }
 
-    /// Learns from a request for several ranges.
-    pub(super) fn saw(&self, origin: &str, seen: Seen) {
+    /// Learns from a request for several ranges. A file is written off the runtime's threads, and
+    /// only where something new was learned: a few times a day and origin.
+    pub(super) async fn saw(&self, origin: &str, seen: Seen) {
+        if let Some(note) = self.learn(origin, seen) {
+            // A task that was not begun, or panicked, is a note that was not kept.
+            let _ = tokio::task::spawn_blocking(move || note.keep()).await;
+        }
+    }
+
+    /// What is to be written down, if anything.
+    fn learn(&self, origin: &str, seen: Seen) -> Option<Note> {
         let now = (self.clock)();
         let mut state = self.state();
-        self.read_file(&mut state, now);
         let before = match state.known.get(origin) {
             Some(known) if known.is_believed(now) => known.multi_range,
             _ => MultiRange::Unknown,
@@ -187,7 +197,7 @@ impl Capabilities {
                 let broken = state.broken.entry(origin.to_owned()).or_default();
                 *broken += 1;
                 if *broken < MAX_BROKEN {
-                    return;
+                    return None;
                 }
                 Seen::Refused {
                     asked: CANARY_RANGES,
@@ -197,7 +207,7 @@ impl Capabilities {
         };
         let multi_range = before.after(seen);
         if multi_range == before {
-            return;
+            return None;
         }
         state.broken.remove(origin);
         tracing::debug!(origin, ?multi_range, ?seen, "several ranges in one request");
@@ -207,22 +217,12 @@ impl Capabilities {
         };
         state.known.insert(origin.to_owned(), known);
         bound(&mut state.known);
-        if let Some(path) = &self.file
-            && let Err(error) = file::remember(path, origin, known, now)
-        {
-            // Known in memory all the same: the next start learns it again.
-            tracing::debug!(path = %path.display(), %error, "what origins can do is not kept");
-        }
-    }
-
-    fn read_file(&self, state: &mut State, now: u64) {
-        if state.file_was_read {
-            return;
-        }
-        state.file_was_read = true;
-        if let Some(path) = &self.file {
-            state.known = file::read(path, now);
-        }
+        Some(Note {
+            path: self.file.clone()?,
+            origin: origin.to_owned(),
+            known,
+            now,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -230,16 +230,38 @@ impl Capabilities {
     }
 }
 
+/// One origin's line in the file, to be written.
+struct Note {
+    path: PathBuf,
+    origin: String,
+    known: Known,
+    now: u64,
+}
+
+impl Note {
+    fn keep(&self) {
+        if let Err(error) = self.write() {
+            // Known in memory all the same: the next start learns it again.
+            let path = self.path.display();
+            tracing::debug!(%path, %error, "what origins can do is not kept");
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        file::remember(&self.path, &self.origin, self.known, self.now)
+    }
+}
+
 /// A canary that is out. Dropping it lets another read send one, if still nothing is known.
 #[derive(Debug)]
 pub(super) struct Canary<'a> {
     capabilities: &'a Capabilities,
-    origin: &'a str,
+    origin: String,
 }
 
 impl Drop for Canary<'_> {
     fn drop(&mut self) {
-        self.capabilities.state().canaries.remove(self.origin);
+        self.capabilities.state().canaries.remove(&self.origin);
     }
 }
 

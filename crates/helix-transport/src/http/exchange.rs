@@ -20,7 +20,7 @@ use super::body::Body;
 use super::connection::{NoBody, SendFailure};
 use super::origin::{Lease, Origin, Protocol, Reuse};
 use super::redirect;
-use super::response::{Ask, Head, Verdict};
+use super::response::{Ask, Extent, Head, Verdict};
 use super::route::{Place, Route, Since, Start};
 use super::{AGENT, HttpClient, head_bytes};
 use crate::error::{SignedBy, TimeoutPhase};
@@ -111,9 +111,24 @@ impl Target {
         self.client.origin(&self.url)
     }
 
+    /// The origin that is asked now: where the redirects ended, as far as they are known.
+    fn asked_origin(&self) -> Result<Arc<Origin>, Error> {
+        match self.route.start().place {
+            Some(place) => self.client.origin(&place.url),
+            None => self.origin(),
+        }
+    }
+
+    /// The name of that origin, for what is known of it.
+    pub(super) fn asked_origin_name(&self) -> String {
+        let place = self.route.start().place;
+        let url = place.as_ref().map_or(&self.url, |place| &place.url);
+        url.origin().ascii_serialization()
+    }
+
     /// Requests worth having in flight at once.
     pub(super) fn parallelism(&self) -> usize {
-        let Ok(origin) = self.origin() else {
+        let Ok(origin) = self.asked_origin() else {
             return 1;
         };
         match origin.protocol() {
@@ -127,7 +142,11 @@ impl Target {
 
     /// What one more request costs.
     pub(super) fn request_cost_bytes(&self) -> u64 {
-        match self.origin().ok().and_then(|origin| origin.protocol()) {
+        match self
+            .asked_origin()
+            .ok()
+            .and_then(|origin| origin.protocol())
+        {
             Some(Protocol::Http2) => HTTP2_REQUEST_BYTES,
             _ => HTTP1_REQUEST_BYTES,
         }
@@ -137,19 +156,12 @@ impl Target {
     /// many requests to start. It costs no time, since all would wait for that connection. A failure
     /// is left to those requests, which have attempts and clocks.
     pub(super) async fn settle_protocol(&self, reuse: Reuse) {
-        if let Ok(origin) = self.origin()
+        if let Ok(origin) = self.asked_origin()
             && origin.protocol().is_none()
             && let Ok(lease) = origin.lease(reuse).await
         {
             lease.give_back();
         }
-    }
-
-    /// The origin that answers now, for what is known of it.
-    pub(super) fn answering_origin(&self) -> String {
-        let place = self.route.start().place;
-        let url = place.as_ref().map_or(&self.url, |place| &place.url);
-        url.origin().ascii_serialization()
     }
 
     /// A body broke off: the next attempt asks the object's own URL.
@@ -220,6 +232,9 @@ impl Target {
                     proxy: via.name.clone(),
                     status: 407,
                 });
+            }
+            if let Extent::Several(_, answerer) = ask.extent {
+                answerer.is(place.url.origin().ascii_serialization());
             }
             let (parts, incoming) = response.into_parts();
             let head = Head {

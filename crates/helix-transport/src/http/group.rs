@@ -12,9 +12,10 @@ use super::body::Body;
 use super::capability::Seen;
 use super::exchange::{PartsHead, Reply, Target};
 use super::multipart::{Limits, MultipartReader, Part};
-use super::response::{Ask, MERGED_BYTES};
+use super::pace::Pace;
+use super::response::{Answerer, Ask, MERGED_BYTES, hull};
 use super::transfer::Terms;
-use crate::error::{Cause, TimeoutPhase};
+use crate::error::{Cause, GaveUp, TimeoutPhase};
 use crate::retry::Retries;
 use crate::{ByteRange, Error, ErrorKind, ObjectVersion, ReadOptions};
 
@@ -24,6 +25,14 @@ const FRAMING_BYTES: u64 = 4 << 10;
 const PART_FRAMING_BYTES: u64 = 512;
 /// A canary that takes longer is answered by single ranges: some servers hang on several.
 const CANARY_LIMIT: Duration = Duration::from_secs(2);
+
+/// What all requests of a batch have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) target: &'a Target,
+    pub(super) options: &'a ReadOptions,
+    pub(super) terms: Terms,
+}
 
 /// Whether the origin has answered several ranges before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +54,13 @@ pub(super) struct GroupRead {
 /// One group while it is being read.
 pub(super) struct Group<'a> {
     target: &'a Target,
-    origin: &'a str,
-    trust: Trust,
     options: &'a ReadOptions,
     terms: Terms,
+    trust: Trust,
     ranges: Vec<ByteRange>,
     pieces: Vec<Option<Bytes>>,
+    answerer: Answerer,
+    pace: Pace,
 }
 
 /// What follows a failed attempt.
@@ -62,22 +72,16 @@ enum Next {
 
 impl<'a> Group<'a> {
     /// `ranges` are ascending, disjoint and not empty.
-    pub(super) fn new(
-        target: &'a Target,
-        origin: &'a str,
-        trust: Trust,
-        options: &'a ReadOptions,
-        terms: Terms,
-        ranges: Vec<ByteRange>,
-    ) -> Self {
+    pub(super) fn new(call: Call<'a>, trust: Trust, ranges: Vec<ByteRange>) -> Self {
         Self {
-            target,
-            origin,
+            target: call.target,
+            options: call.options,
+            terms: call.terms,
             trust,
-            options,
-            terms,
             pieces: vec![None; ranges.len()],
             ranges,
+            answerer: Answerer::default(),
+            pace: Pace::new(call.target.client.config()),
         }
     }
 
@@ -91,7 +95,7 @@ impl<'a> Group<'a> {
             let error = match self.attempt_in_time(&missing).await {
                 Ok(seen) => {
                     if let Some(seen) = seen {
-                        self.saw(seen);
+                        self.saw(seen).await;
                     }
                     break None;
                 }
@@ -117,12 +121,29 @@ impl<'a> Group<'a> {
             .collect()
     }
 
-    fn saw(&self, seen: Seen) {
-        self.target.client.capabilities().saw(self.origin, seen);
+    /// Learns of the origin that answered; where none did, of the one that was asked.
+    async fn saw(&self, seen: Seen) {
+        let answerer = self.answerer.take();
+        let origin = answerer.unwrap_or_else(|| self.target.asked_origin_name());
+        let capabilities = self.target.client.capabilities();
+        capabilities.saw(&origin, seen).await;
     }
 
     /// Whether to ask again, to fail, or to go over to single ranges; and what it tells.
-    async fn after(&self, error: Error, asked: usize, retries: &mut Retries) -> Next {
+    async fn after(&mut self, error: Error, asked: usize, retries: &mut Retries) -> Next {
+        if let Error::Timeout { phase, limit, .. } = &error
+            && matches!(phase, TimeoutPhase::FirstByte | TimeoutPhase::Stall)
+        {
+            self.pace.add(0, *limit);
+        }
+        if let Some(attempts) = self.pace.given_up() {
+            return Next::Fail(Error::GaveUp {
+                object: self.target.name.clone(),
+                attempts,
+                reason: GaveUp::Pace,
+                last: Box::new(error),
+            });
+        }
         let canary = self.trust == Trust::Canary;
         let refused = Seen::Refused { asked };
         let hung =
@@ -134,29 +155,29 @@ impl<'a> Group<'a> {
             }
             // Means "too many ranges" as often as a moment's weakness; single ranges will tell.
             (_, Error::Status { status: 500, .. }) => {
-                self.saw(refused);
+                self.saw(refused).await;
                 return Next::Singly;
             }
             (ErrorKind::Transient, _) if canary && hung => {
-                self.saw(refused);
+                self.saw(refused).await;
                 return Next::Singly;
             }
             (ErrorKind::Transient, _) => {}
             // Somebody in between may dislike several ranges; a signed URL is one for single ones.
             (ErrorKind::Auth | ErrorKind::NotFound, other) => {
                 if canary || matches!(other, Error::Signature { status: 400, .. }) {
-                    self.saw(refused);
+                    self.saw(refused).await;
                     return Next::Singly;
                 }
                 return Next::Fail(error);
             }
             _ => {
-                self.saw(refused);
+                self.saw(refused).await;
                 return Next::Singly;
             }
         }
         if canary {
-            self.saw(Seen::Broken);
+            self.saw(Seen::Broken).await;
         }
         self.target.forget_place();
         let budget = match self.target.origin() {
@@ -195,7 +216,7 @@ impl<'a> Group<'a> {
             .into_iter()
             .filter_map(|(end, phase, limit)| Some((end?, phase, limit)))
             .min_by_key(|(end, ..)| *end);
-        let range = Ask::several(asked).range;
+        let range = hull(asked);
         let attempt = self.attempt(asked);
         let Some((end, phase, limit)) = first else {
             return attempt.await;
@@ -213,10 +234,9 @@ impl<'a> Group<'a> {
 
     /// One request and its reply. What came is kept also if an error follows.
     async fn attempt(&mut self, asked: &[ByteRange]) -> Result<Option<Seen>, Error> {
-        let reply = self
-            .target
-            .exchange(Ask::several(asked), self.options, self.terms.reuse)
-            .await?;
+        let ask = Ask::several(asked, &self.answerer);
+        let reply = self.target.exchange(ask, self.options, self.terms.reuse);
+        let reply = reply.await?;
         let Reply { range, parts, body } = reply;
         match parts {
             Some(head) => self.take_parts(asked, &head, body).await.map(Some),
@@ -240,7 +260,8 @@ impl<'a> Group<'a> {
         let count = asked.len();
         let mut readable = true;
         while readable {
-            let Some(piece) = self.next_of(&mut body, asked).await? else {
+            let so_far = reader.content_bytes();
+            let Some(piece) = self.next_of(&mut body, asked, so_far).await? else {
                 readable = reader.finish(&mut parts).is_ok();
                 self.take(&mut parts, head)?;
                 break;
@@ -286,7 +307,7 @@ impl<'a> Group<'a> {
         mut body: Body,
     ) -> Result<Option<Seen>, Error> {
         let mut bytes = Vec::new();
-        while let Some(piece) = self.next_of(&mut body, asked).await? {
+        while let Some(piece) = self.next_of(&mut body, asked, bytes.len() as u64).await? {
             self.options.meter.add_received(piece.len() as u64);
             bytes.extend_from_slice(&piece);
             if bytes.len() as u64 > found.len() {
@@ -319,20 +340,38 @@ impl<'a> Group<'a> {
         }
     }
 
-    async fn next_of(&self, body: &mut Body, asked: &[ByteRange]) -> Result<Option<Bytes>, Error> {
+    async fn next_of(
+        &mut self,
+        body: &mut Body,
+        asked: &[ByteRange],
+        received_bytes: u64,
+    ) -> Result<Option<Bytes>, Error> {
         let limit = self.target.client.config().stall_timeout;
+        let asked_at = Instant::now();
         match tokio::time::timeout(limit, body.next_raw()).await {
-            Ok(Ok(piece)) => Ok(piece),
-            Ok(Err(error)) => Err(self.interrupted(asked, 0, Some(Box::new(error)))),
+            Ok(Ok(piece)) => {
+                let len_bytes = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                if self.pace.add(len_bytes, asked_at.elapsed()) && piece.is_some() {
+                    // It came all the same, and is let go with its connection.
+                    self.options.meter.add_received(len_bytes);
+                    return Err(self.timeout(asked, TimeoutPhase::Pace, self.pace.window()));
+                }
+                Ok(piece)
+            }
+            Ok(Err(error)) => Err(self.interrupted(asked, received_bytes, Some(Box::new(error)))),
             Err(_elapsed) => {
                 body.condemn_if_silent(limit);
-                Err(Error::Timeout {
-                    object: self.target.name.clone(),
-                    range: Ask::several(asked).range,
-                    phase: TimeoutPhase::Stall,
-                    limit,
-                })
+                Err(self.timeout(asked, TimeoutPhase::Stall, limit))
             }
+        }
+    }
+
+    fn timeout(&self, asked: &[ByteRange], phase: TimeoutPhase, limit: Duration) -> Error {
+        Error::Timeout {
+            object: self.target.name.clone(),
+            range: hull(asked),
+            phase,
+            limit,
         }
     }
 
@@ -344,7 +383,7 @@ impl<'a> Group<'a> {
     ) -> Error {
         Error::Interrupted {
             object: self.target.name.clone(),
-            range: Ask::several(asked).range,
+            range: hull(asked),
             received_bytes,
             source,
         }

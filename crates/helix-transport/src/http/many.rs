@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::capability::{CANARY_RANGES, Canary, MAX_RANGES, MultiRange};
 use super::exchange::Target;
-use super::group::{Group, Trust};
+use super::group::{Call, Group, Trust};
 use super::response::{Ask, Extent};
 use super::transfer::{Terms, collect};
 use crate::error::TimeoutPhase;
@@ -52,9 +52,11 @@ pub(super) async fn read_many(
     }
     let mut batch = Batch {
         target,
-        options,
-        terms,
-        origin: target.answering_origin(),
+        call: Call {
+            target,
+            options,
+            terms,
+        },
         disjoint: pending
             .windows(2)
             .all(|pair| pair[0].0.end <= pair[1].0.start),
@@ -70,7 +72,7 @@ pub(super) async fn read_many(
         began: Instant::now(),
     };
     batch.run().await;
-    batch.finish()
+    batch.finish(ranges)
 }
 
 /// The canary of this batch.
@@ -86,9 +88,7 @@ enum CanaryState {
 
 struct Batch<'a> {
     target: &'a Target,
-    options: &'a ReadOptions,
-    terms: Terms,
-    origin: String,
+    call: Call<'a>,
     /// Ascending; only disjoint ranges may be asked together.
     spans: Vec<ByteRange>,
     disjoint: bool,
@@ -119,7 +119,8 @@ struct Job<'c> {
 enum Kind<'c> {
     Single,
     Group,
-    Canary(Canary<'c>),
+    /// With the claim, which ends with the request.
+    Canary(#[expect(dead_code, reason = "held for its end")] Canary<'c>),
 }
 
 /// A request that is over.
@@ -130,15 +131,14 @@ struct Done {
     answers: Vec<Option<Answer>>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
     async fn run(&mut self) {
-        let (target, options, terms) = (self.target, self.options, self.terms);
-        let origin = self.origin.clone();
+        let call = self.call;
         let mut flying: FuturesUnordered<BoxFuture<'_, Done>> = FuturesUnordered::new();
         loop {
-            while let Some(job) = self.next_job(&origin, flying.len()) {
+            while let Some(job) = self.next_job(flying.len()) {
                 let spans = self.spans[job.spans.clone()].to_vec();
-                flying.push(run(job, spans, target, &origin, options, terms).boxed());
+                flying.push(run(job, spans, call).boxed());
             }
             let done = match self.canary {
                 CanaryState::Awaited(until) if self.next < self.spans.len() => {
@@ -164,15 +164,13 @@ impl Batch<'_> {
     }
 
     /// The next request, if there is one and a free slot for it.
-    fn next_job<'c>(&mut self, origin: &'c str, in_flight: usize) -> Option<Job<'c>>
-    where
-        Self: 'c,
-    {
+    fn next_job(&mut self, in_flight: usize) -> Option<Job<'a>> {
         let free_slots = self.target.parallelism().checked_sub(in_flight)?;
         if free_slots == 0 {
             return None;
         }
         if self
+            .call
             .terms
             .deadline
             .is_some_and(|deadline| Instant::now() >= deadline)
@@ -189,7 +187,7 @@ impl Batch<'_> {
         }
         // Enough to fill every free slot; a batch of tens of thousands is not reckoned anew each time.
         let pending = &rest[..rest.len().min(free_slots.saturating_mul(MAX_RANGES))];
-        let (size, kind) = self.group_size(pending, free_slots, origin)?;
+        let (size, kind) = self.group_size(pending, free_slots)?;
         if matches!(kind, Kind::Canary(_)) {
             self.canary = CanaryState::Out;
         }
@@ -198,12 +196,7 @@ impl Batch<'_> {
         Some(self.job(spans, self.generation, kind))
     }
 
-    fn job<'c>(
-        &mut self,
-        spans: std::ops::Range<usize>,
-        generation: u64,
-        kind: Kind<'c>,
-    ) -> Job<'c> {
+    fn job(&mut self, spans: std::ops::Range<usize>, generation: u64, kind: Kind<'a>) -> Job<'a> {
         self.requests += 1;
         self.depth = self.depth.max(generation);
         Job {
@@ -214,15 +207,8 @@ impl Batch<'_> {
     }
 
     /// How many of `pending` go together, and as what; `None` if they had better wait.
-    fn group_size<'c>(
-        &self,
-        pending: &[ByteRange],
-        free_slots: usize,
-        origin: &'c str,
-    ) -> Option<(usize, Kind<'c>)>
-    where
-        Self: 'c,
-    {
+    fn group_size(&self, pending: &[ByteRange], free_slots: usize) -> Option<(usize, Kind<'a>)> {
+        let origin = &self.target.asked_origin_name();
         let single = Some((1, Kind::Single));
         if !self.disjoint {
             return single;
@@ -273,18 +259,24 @@ impl Batch<'_> {
             self.canary = CanaryState::Awaited(self.began + patience);
         }
         for (span, answer) in done.spans.zip(done.answers) {
-            match (answer, self.indexes.get(span)) {
-                (None, _) => {
-                    self.options.meter.add_retry();
-                    self.again.push_back((span, done.generation + 1));
-                }
-                (answer, Some(index)) => {
-                    if let Some(slot) = self.answers.get_mut(*index) {
-                        *slot = answer;
-                    }
-                }
-                (Some(_), None) => {}
+            if answer.is_none() {
+                self.call.options.meter.add_retry();
+                self.again.push_back((span, done.generation + 1));
+            } else {
+                self.answer(span, answer);
             }
+        }
+    }
+
+    /// Every span has its place among the answers: they are made together.
+    fn answer(&mut self, span: usize, answer: Option<Answer>) {
+        let slot = self
+            .indexes
+            .get(span)
+            .and_then(|index| self.answers.get_mut(*index));
+        debug_assert!(slot.is_some(), "span {span} is nobody's");
+        if let Some(slot) = slot {
+            *slot = answer;
         }
     }
 
@@ -293,25 +285,24 @@ impl Batch<'_> {
         let again = std::mem::take(&mut self.again);
         let left = again.into_iter().map(|(span, _)| span);
         for span in left.chain(self.next..self.spans.len()) {
-            let (Some(range), Some(index)) = (self.spans.get(span), self.indexes.get(span)) else {
-                continue;
-            };
-            if let Some(slot) = self.answers.get_mut(*index) {
-                *slot = Some(Err(Arc::new(self.target.out_of_time(*range))));
+            if let Some(range) = self.spans.get(span).copied() {
+                let error = self.target.out_of_time(range);
+                self.answer(span, Some(Err(Arc::new(error))));
             }
         }
         self.next = self.spans.len();
     }
 
-    fn finish(self) -> ManyRead {
+    fn finish(self, ranges: &[ByteRange]) -> ManyRead {
         let target = self.target;
-        let whole = ByteRange { start: 0, end: 0 };
-        // Every span was answered or given up; a hole could only be a mistake in here.
-        let replies = self
-            .answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| Err(Arc::new(target.out_of_time(whole)))))
-            .collect();
+        let replies = self.answers.into_iter().zip(ranges).map(|(answer, range)| {
+            debug_assert!(answer.is_some(), "{range} was left out");
+            answer.unwrap_or_else(|| {
+                let (object, range) = (target.name.clone(), *range);
+                Err(Arc::new(Error::Unanswered { object, range }))
+            })
+        });
+        let replies = replies.collect();
         let parallelism = target.parallelism().max(1) as u64;
         ManyRead {
             replies,
@@ -321,14 +312,7 @@ impl Batch<'_> {
     }
 }
 
-async fn run(
-    job: Job<'_>,
-    spans: Vec<ByteRange>,
-    target: &Target,
-    origin: &str,
-    options: &ReadOptions,
-    terms: Terms,
-) -> Done {
+async fn run(job: Job<'_>, spans: Vec<ByteRange>, call: Call<'_>) -> Done {
     let done = |answers, canary| Done {
         spans: job.spans.clone(),
         generation: job.generation,
@@ -343,7 +327,7 @@ async fn run(
                     range,
                     extent: Extent::Exact,
                 };
-                let answer = collect(target, ask, options, terms).await;
+                let answer = collect(call.target, ask, call.options, call.terms).await;
                 answers.push(Some(answer.map_err(Arc::new)));
             }
             return done(answers, false);
@@ -351,14 +335,22 @@ async fn run(
         Kind::Group => Trust::Proved,
         Kind::Canary(_) => Trust::Canary,
     };
-    let read = Group::new(target, origin, trust, options, terms, spans)
-        .read()
-        .await;
-    let failure = read.failure;
+    let read = Group::new(call, trust, spans.clone()).read().await;
+    let (failure, others) = (read.failure, spans.len().saturating_sub(1));
+    let failed = |range: ByteRange| {
+        let (object, failure) = (call.target.name.clone(), failure.clone()?);
+        Some(Err(Arc::new(Error::Together {
+            object,
+            range,
+            others,
+            failure,
+        })))
+    };
     let answers = read
         .pieces
         .into_iter()
-        .map(|piece| piece.map(Ok).or_else(|| failure.clone().map(Err)))
+        .zip(spans)
+        .map(|(piece, range)| piece.map(Ok).or_else(|| failed(range)))
         .collect();
     // `job`, and with it a canary's claim, ends here: what it showed is known by now.
     done(answers, trust == Trust::Canary)

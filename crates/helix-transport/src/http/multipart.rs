@@ -319,14 +319,17 @@ fn take_field(
         }
     } else if is("content-length") {
         *declared_bytes = Some(number(value).ok_or(Malformed::PartHead)?);
-    } else if is("content-encoding") && !value.eq_ignore_ascii_case("identity") {
-        return Err(Malformed::PartHead);
-    } else if is("content-transfer-encoding")
-        && !["binary", "8bit"]
-            .iter()
-            .any(|plain| value.eq_ignore_ascii_case(plain))
-    {
-        return Err(Malformed::PartHead);
+    } else {
+        let plain: &[&str] = if is("content-encoding") {
+            &["identity"]
+        } else if is("content-transfer-encoding") {
+            &["binary", "8bit"]
+        } else {
+            return Ok(());
+        };
+        if !plain.iter().any(|plain| value.eq_ignore_ascii_case(plain)) {
+            return Err(Malformed::PartHead);
+        }
     }
     Ok(())
 }

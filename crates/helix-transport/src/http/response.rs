@@ -1,6 +1,8 @@
 //! Is this reply the range that was asked, of the object that was pinned? Pure: head in, verdict
 //! out. What it refuses is never read: the caller drops the body unread.
 
+use std::sync::{Mutex, PoisonError};
+
 use hyper::HeaderMap;
 use hyper::StatusCode;
 use hyper::header::{
@@ -14,7 +16,7 @@ use super::retry_after;
 use crate::{ByteRange, Error, ObjectVersion, StrongEtag, WeakEtag};
 
 /// What one request asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ask<'a> {
     /// From the first byte asked to the last.
     pub(super) range: ByteRange,
@@ -23,20 +25,17 @@ pub(super) struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     /// Asks `ranges`, which are ascending, disjoint and at least two.
-    pub(super) fn several(ranges: &'a [ByteRange]) -> Self {
+    pub(super) fn several(ranges: &'a [ByteRange], answerer: &'a Answerer) -> Self {
         Self {
-            range: ByteRange {
-                start: ranges.first().map_or(0, |range| range.start),
-                end: ranges.last().map_or(0, |range| range.end),
-            },
-            extent: Extent::Several(ranges),
+            range: hull(ranges),
+            extent: Extent::Several(ranges, answerer),
         }
     }
 
     /// The value of `Range`. No space follows a comma: there are servers that stumble over one.
     pub(super) fn range_value(&self) -> String {
         let ranges = match self.extent {
-            Extent::Several(ranges) => ranges,
+            Extent::Several(ranges, _) => ranges,
             Extent::Exact | Extent::UpTo => &[self.range],
         };
         let mut value = String::from("bytes");
@@ -49,14 +48,37 @@ impl<'a> Ask<'a> {
 }
 
 /// How a reply that holds less than the range is to be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Extent<'a> {
     /// All of the range must come.
     Exact,
     /// The range starts at 0, and an object that is shorter may come whole.
     UpTo,
     /// Only these ranges are asked, and whatever comes of them is welcome.
-    Several(&'a [ByteRange]),
+    Several(&'a [ByteRange], &'a Answerer),
+}
+
+/// The origin whose head came last, redirects followed: what is learned from a reply is learned of
+/// that one.
+#[derive(Debug, Default)]
+pub(super) struct Answerer(Mutex<Option<String>>);
+
+impl Answerer {
+    pub(super) fn is(&self, origin: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(origin);
+    }
+
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// From the first byte of ascending ranges to the last.
+pub(super) fn hull(ranges: &[ByteRange]) -> ByteRange {
+    ByteRange {
+        start: ranges.first().map_or(0, |range| range.start),
+        end: ranges.last().map_or(0, |range| range.end),
+    }
 }
 
 /// What a head amounts to.
@@ -95,10 +117,10 @@ impl Head<'_> {
     /// Judges the head as a reply to `ask`.
     pub(super) fn judge(&self, ask: Ask<'_>) -> Result<Verdict, Error> {
         match (self.status.as_u16(), ask.extent) {
-            (206, Extent::Several(ranges)) => return self.several(ranges, ask.range),
+            (206, Extent::Several(ranges, _)) => return self.several(ranges, ask.range),
             // Some servers mean the number of ranges by it. What it says of the object, a single
             // range will tell.
-            (status @ 416, Extent::Several(_)) => {
+            (status @ 416, Extent::Several(..)) => {
                 return Err(Error::Status {
                     object: self.object.to_owned(),
                     range: ask.range,
@@ -205,7 +227,7 @@ impl Head<'_> {
         };
         let version = self.version(total_bytes, ask.range)?;
         let expected = match ask.extent {
-            Extent::Exact | Extent::Several(_) => ask.range,
+            Extent::Exact | Extent::Several(..) => ask.range,
             Extent::UpTo => ByteRange {
                 start: 0,
                 end: ask.range.end.min(total_bytes),
@@ -247,7 +269,7 @@ impl Head<'_> {
             && len_bytes.is_some_and(|len_bytes| match ask.extent {
                 Extent::Exact => len_bytes == ask.range.end,
                 Extent::UpTo => len_bytes <= ask.range.end,
-                Extent::Several(_) => false,
+                Extent::Several(..) => false,
             });
         match len_bytes {
             Some(len_bytes) if is_whole => Ok(Verdict::Content {
@@ -271,7 +293,7 @@ impl Head<'_> {
             Some(Some(ContentRange::Unsatisfied { total_bytes })) => Some(total_bytes),
             _ => None,
         };
-        if ask.extent == Extent::UpTo && total_bytes == Some(0) {
+        if matches!(ask.extent, Extent::UpTo) && total_bytes == Some(0) {
             return Ok(Verdict::Empty {
                 version: self.version(0, ask.range)?,
             });

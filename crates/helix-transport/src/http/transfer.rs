@@ -231,7 +231,7 @@ impl<'a> Transfer<'a> {
         };
         let reply = self.target.exchange(ask, self.options, self.terms.reuse);
         let reply = reply.await?;
-        if self.extent == Extent::UpTo {
+        if matches!(self.extent, Extent::UpTo) {
             // The first reply has told how long the object is.
             self.range = reply.range;
             self.extent = Extent::Exact;

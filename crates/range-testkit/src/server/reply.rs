@@ -106,7 +106,16 @@ async fn respond(
         None => object,
     };
     let reply = match &object {
-        Some(object) => reply_to(head, object, &fault, shared.heeds_if_match),
+        Some(object) => {
+            let usual = shared.several.lock();
+            let usual = usual.unwrap_or_else(PoisonError::into_inner);
+            reply_to(
+                head,
+                object,
+                &fault,
+                (shared.heeds_if_match, usual.as_ref()),
+            )
+        }
         None => text(404, "no such object\n"),
     };
     shared
@@ -192,7 +201,12 @@ async fn write_made(
 ) -> std::io::Result<After> {
     let cut = reply.cut.and_then(|cut| usize::try_from(cut).ok());
     let body = &body[..cut.unwrap_or(body.len()).min(body.len())];
-    for piece in body.chunks(64 << 10) {
+    let usual = (PIECE_BYTES, std::time::Duration::ZERO);
+    let (piece_bytes, pause) = reply.drip.unwrap_or(usual);
+    for piece in body.chunks(usize::try_from(piece_bytes).unwrap_or(1).max(1)) {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         writing.write_all(piece).await?;
         shared
             .log

@@ -23,7 +23,7 @@ struct Page {
     origins: BTreeMap<String, Known>,
 }
 
-const FORMAT: &str = "fat-station origins";
+const FORMAT: &str = "helix-transport origins";
 
 /// What the file knows and is still believed; nothing where there is no usable file.
 pub(super) fn read(path: &Path, now_unix_s: u64) -> BTreeMap<String, Known> {

@@ -17,16 +17,25 @@ fn at(file: Option<PathBuf>, now: &Arc<AtomicU64>) -> Capabilities {
     Capabilities::with_clock(file, Arc::new(move || now.load(Relaxed)))
 }
 
+impl Capabilities {
+    /// Learns and writes at once.
+    fn note(&self, origin: &str, seen: Seen) {
+        if let Some(note) = self.learn(origin, seen) {
+            note.keep();
+        }
+    }
+}
+
 #[test]
 fn a_canary_proves_and_each_full_answer_doubles_up_to_the_limit() {
     let known = Capabilities::new(None);
     assert_eq!(known.of(ORIGIN).most_ranges(), 1);
-    known.saw(ORIGIN, Seen::All { asked: 2 });
+    known.note(ORIGIN, Seen::All { asked: 2 });
     let mut sizes = Vec::new();
     for _ in 0..5 {
         let most = known.of(ORIGIN).most_ranges();
         sizes.push(most);
-        known.saw(ORIGIN, Seen::All { asked: most });
+        known.note(ORIGIN, Seen::All { asked: most });
     }
     assert_eq!(sizes, [10, 20, 40, 64, 64]);
 }
@@ -65,7 +74,7 @@ fn what_is_seen_changes_what_is_asked() {
 fn only_the_third_broken_canary_counts() {
     let known = Capabilities::new(None);
     for expected in [MultiRange::Unknown, MultiRange::Unknown, MultiRange::Single] {
-        known.saw(ORIGIN, Seen::Broken);
+        known.note(ORIGIN, Seen::Broken);
         assert_eq!(known.of(ORIGIN), expected);
     }
 }
@@ -78,7 +87,7 @@ fn one_canary_at_a_time_and_none_once_it_is_known() {
     assert!(known.canary("http://other").is_some());
     drop(canary);
     assert!(known.canary(ORIGIN).is_some());
-    known.saw(ORIGIN, Seen::Refused { asked: 2 });
+    known.note(ORIGIN, Seen::Refused { asked: 2 });
     assert!(known.canary(ORIGIN).is_none());
 }
 
@@ -88,8 +97,8 @@ fn knowledge_lasts_a_day_in_memory_and_in_the_file() {
     let path = folder.path().join("cache/origins.json");
     let now = Arc::new(AtomicU64::new(1_000_000));
     let first = at(Some(path.clone()), &now);
-    first.saw(ORIGIN, Seen::All { asked: 2 });
-    first.saw("http://single", Seen::Refused { asked: 2 });
+    first.note(ORIGIN, Seen::All { asked: 2 });
+    first.note("http://single", Seen::Refused { asked: 2 });
 
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(ORIGIN), "{text}");
@@ -118,8 +127,8 @@ fn writers_keep_each_others_origins() {
     );
     one.of("http://a");
     two.of("http://a");
-    one.saw("http://a", Seen::All { asked: 2 });
-    two.saw("http://b", Seen::Refused { asked: 2 });
+    one.note("http://a", Seen::All { asked: 2 });
+    two.note("http://b", Seen::Refused { asked: 2 });
     let third = Capabilities::new(Some(path));
     assert_eq!(third.of("http://a"), several(2, 64));
     assert_eq!(third.of("http://b"), MultiRange::Single);
@@ -130,7 +139,7 @@ fn a_file_that_is_not_ours_is_nothing_known_and_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("origins.json");
     let valid = |inner: &str| {
-        format!("{{\"format\":\"fat-station origins\",\"version\":1,\"origins\":{{{inner}}}}}")
+        format!("{{\"format\":\"helix-transport origins\",\"version\":1,\"origins\":{{{inner}}}}}")
     };
     let now = Arc::new(AtomicU64::new(100));
     let entry = "{\"learned_unix_s\":100,\"multi_range\":\"single\"}";
@@ -142,7 +151,7 @@ fn a_file_that_is_not_ours_is_nothing_known_and_is_replaced() {
         "no json".to_owned(),
         "[".repeat(100_000),
         good.replace("\"version\":1", "\"version\":2"),
-        good.replace("fat-station", "other"),
+        good.replace("helix-transport", "other"),
         good.replace("\"single\"", "\"double\""),
         valid(&format!("\"http://{}\":{entry}", "x".repeat(400))),
         format!("{good}{}", " ".repeat(300 << 10)),
@@ -151,7 +160,7 @@ fn a_file_that_is_not_ours_is_nothing_known_and_is_replaced() {
         fs::write(&path, &bad).unwrap();
         let known = at(Some(path.clone()), &now);
         assert_eq!(known.of(ORIGIN), MultiRange::Unknown, "{:.80}", bad);
-        known.saw(ORIGIN, Seen::All { asked: 2 });
+        known.note(ORIGIN, Seen::All { asked: 2 });
         assert_eq!(at(Some(path.clone()), &now).of(ORIGIN), several(2, 64));
     }
     // Numbers from a file are limits all the same.
@@ -168,7 +177,7 @@ fn the_file_and_the_memory_are_bounded_and_an_unwritable_place_is_no_error() {
     let known = at(Some(path.clone()), &now);
     for number in 0..300 {
         now.store(number, Relaxed);
-        known.saw(&format!("http://host-{number}"), Seen::All { asked: 2 });
+        known.note(&format!("http://host-{number}"), Seen::All { asked: 2 });
     }
     assert_eq!(known.state().known.len(), MAX_ORIGINS);
     assert_eq!(known.of("http://host-0"), MultiRange::Unknown);
@@ -176,6 +185,6 @@ fn the_file_and_the_memory_are_bounded_and_an_unwritable_place_is_no_error() {
     assert!(fs::metadata(&path).unwrap().len() < 64 << 10);
 
     let nowhere = at(Some(path.join("below-a-file")), &now);
-    nowhere.saw(ORIGIN, Seen::All { asked: 2 });
+    nowhere.note(ORIGIN, Seen::All { asked: 2 });
     assert_eq!(nowhere.of(ORIGIN), several(2, 64));
 }

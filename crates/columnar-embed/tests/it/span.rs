@@ -65,7 +65,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     }
 }
 
-fn fields(pairs: [(&'static str, u64); 8]) -> Fields {
+fn fields(pairs: [(&'static str, u64); 9]) -> Fields {
     pairs.into_iter().collect()
 }
 

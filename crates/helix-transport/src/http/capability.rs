@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 mod file;
 
@@ -102,6 +104,7 @@ pub(super) struct Capabilities {
     file: Option<PathBuf>,
     clock: Arc<Clock>,
     state: Mutex<State>,
+    canary_back: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +154,7 @@ impl Capabilities {
                 known: known.unwrap_or_default(),
                 ..State::default()
             }),
+            canary_back: Notify::new(),
         }
     }
 
@@ -172,6 +176,11 @@ impl Capabilities {
             capabilities: self,
             origin: origin.to_owned(),
         })
+    }
+
+    /// When the next canary, of any origin and read, is back.
+    pub(super) fn canary_back(&self) -> Notified<'_> {
+        self.canary_back.notified()
     }
 
     /// Learns from a request for several ranges. A file is written off the runtime's threads, and
@@ -262,6 +271,7 @@ pub(super) struct Canary<'a> {
 impl Drop for Canary<'_> {
     fn drop(&mut self) {
         self.capabilities.state().canaries.remove(&self.origin);
+        self.capabilities.canary_back.notify_waiters();
     }
 }
 

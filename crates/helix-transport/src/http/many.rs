@@ -69,6 +69,7 @@ pub(super) async fn read_many(
         depth: 0,
         generation: 1,
         canary: CanaryState::None,
+        canary_is_theirs: false,
         began: Instant::now(),
     };
     batch.run().await;
@@ -84,6 +85,14 @@ enum CanaryState {
     /// Out; until then free slots wait for it rather than take single ranges.
     Awaited(Instant),
     Back,
+}
+
+/// What a batch waits for.
+enum Event {
+    Done(Done),
+    /// Another batch's canary is back, or has been waited for long enough.
+    NoLongerAwaited,
+    Nothing,
 }
 
 struct Batch<'a> {
@@ -105,6 +114,8 @@ struct Batch<'a> {
     /// Of the requests that start now.
     generation: u64,
     canary: CanaryState,
+    /// The canary that is waited for is another batch's: of the rows whose paths this one reads.
+    canary_is_theirs: bool,
     began: Instant,
 }
 
@@ -118,6 +129,8 @@ struct Job<'c> {
 
 enum Kind<'c> {
     Single,
+    /// A single range beside another batch's canary, which the rest had better wait for.
+    Beside,
     Group,
     /// With the claim, which ends with the request.
     Canary(#[expect(dead_code, reason = "held for its end")] Canary<'c>),
@@ -140,26 +153,47 @@ impl<'a> Batch<'a> {
                 let spans = self.spans[job.spans.clone()].to_vec();
                 flying.push(run(job, spans, call).boxed());
             }
-            let done = match self.canary {
-                CanaryState::Awaited(until) if self.next < self.spans.len() => {
-                    let patience = tokio::time::sleep_until(until);
-                    pin_mut!(patience);
-                    tokio::select! {
-                        biased;
-                        done = flying.next() => done,
-                        () = &mut patience => {
-                            // It may yet come, but nobody waits for it any more.
-                            self.canary = CanaryState::Back;
-                            continue;
-                        }
-                    }
+            match self.event(&mut flying).await {
+                Event::Done(done) => self.settle(done),
+                Event::NoLongerAwaited => {
+                    self.canary = CanaryState::Back;
+                    self.generation += u64::from(self.canary_is_theirs);
                 }
-                _ => flying.next().await,
-            };
-            match done {
-                Some(done) => self.settle(done),
-                None => return,
+                Event::Nothing => return,
             }
+        }
+    }
+
+    async fn event(&self, flying: &mut FuturesUnordered<BoxFuture<'_, Done>>) -> Event {
+        let waits = self.next < self.spans.len();
+        let until = match self.canary {
+            CanaryState::Awaited(until) if waits => Some(until),
+            // Theirs may come back before anything of ours does.
+            CanaryState::Out if waits && self.canary_is_theirs => None,
+            _ => return flying.next().await.map_or(Event::Nothing, Event::Done),
+        };
+        let back = self.target.client.capabilities().canary_back();
+        pin_mut!(back);
+        // From here on it is not missed; if it came before, something is known by now.
+        back.as_mut().enable();
+        let origin = self.target.asked_origin_name();
+        let known = self.target.client.capabilities().of(&origin);
+        if self.canary_is_theirs && known != MultiRange::Unknown {
+            return Event::NoLongerAwaited;
+        }
+        let patience = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(done) = flying.next() => Event::Done(done),
+            () = back, if self.canary_is_theirs => Event::NoLongerAwaited,
+            // It may yet come, but nobody waits for it any more.
+            () = patience => Event::NoLongerAwaited,
+            else => Event::Nothing,
         }
     }
 
@@ -188,8 +222,13 @@ impl<'a> Batch<'a> {
         // Enough to fill every free slot; a batch of tens of thousands is not reckoned anew each time.
         let pending = &rest[..rest.len().min(free_slots.saturating_mul(MAX_RANGES))];
         let (size, kind) = self.group_size(pending, free_slots)?;
-        if matches!(kind, Kind::Canary(_)) {
-            self.canary = CanaryState::Out;
+        match kind {
+            Kind::Canary(_) => self.canary = CanaryState::Out,
+            Kind::Beside => {
+                self.canary = CanaryState::Out;
+                self.canary_is_theirs = true;
+            }
+            Kind::Single | Kind::Group => {}
         }
         let spans = self.next..self.next + size;
         self.next = spans.end;
@@ -238,7 +277,8 @@ impl<'a> Batch<'a> {
                         && sized(CANARY_RANGES) == CANARY_RANGES =>
                 {
                     let canary = capabilities.canary(origin);
-                    canary.map_or(single, |canary| Some((CANARY_RANGES, Kind::Canary(canary))))
+                    let one = Some((1, Kind::Beside));
+                    canary.map_or(one, |canary| Some((CANARY_RANGES, Kind::Canary(canary))))
                 }
                 _ => single,
             },
@@ -320,7 +360,7 @@ async fn run(job: Job<'_>, spans: Vec<ByteRange>, call: Call<'_>) -> Done {
         answers,
     };
     let trust = match &job.kind {
-        Kind::Single => {
+        Kind::Single | Kind::Beside => {
             let mut answers = Vec::new();
             for range in spans {
                 let ask = Ask {

@@ -2,11 +2,12 @@
 //! byte is lost or mixed on the way. The origin's log is the witness.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use helix_transport::{
-    ByteRange, Connection, Error, ErrorKind, HttpBackend, HttpConfig, ManyRead, MeterSnapshot,
-    RangeSource, ReadOptions,
+    ByteRange, Connection, Error, ErrorKind, HttpBackend, HttpClient, HttpConfig, ManyRead,
+    MeterSnapshot, RangeSource, ReadOptions,
 };
 use range_testkit::several::BOUNDARY;
 use range_testkit::{Fault, FaultServer, Object, PartDefect, Parts, Script, Several};
@@ -32,6 +33,9 @@ fn rows(count: u64) -> Vec<ByteRange> {
 fn config() -> HttpConfig {
     HttpConfig {
         connections: 4,
+        // A busy machine is no silent origin: what is counted here are requests.
+        first_byte_timeout: Duration::from_secs(5),
+        stall_timeout: Duration::from_secs(5),
         ..quick()
     }
 }
@@ -421,7 +425,13 @@ async fn merged_parts_answer_every_row_in_them() {
 
 #[tokio::test]
 async fn a_canary_that_hangs_is_given_up_and_the_others_do_not_wait() {
-    let (server, backend) = serve(Script::list([Fault::Silence])).await;
+    let script = Script::list([Fault::Silence]);
+    let server = FaultServer::start(PATH, object(), script).await.unwrap();
+    let config = HttpConfig {
+        first_byte_timeout: Duration::from_millis(300),
+        ..config()
+    };
+    let backend = HttpBackend::new(&server.url(PATH), config).unwrap();
     let ranges = rows(12);
     let (many, _) = read(&backend, &ranges).await;
     assert_rows(&many, &ranges, &object());
@@ -652,4 +662,29 @@ async fn a_fresh_connection_is_one_made_after_the_read_began() {
     assert!(fresh.len() <= 5, "{fresh:?}");
     let shared = Arc::strong_count(&options.meter);
     assert_eq!(shared, 1);
+}
+
+/// Rows and the paths that prove them are two batches over one origin: the paths profit from what
+/// the rows' canary finds out.
+#[tokio::test]
+async fn a_batch_beside_a_canary_waits_for_its_answer() {
+    for manner in [Several::honest(), Several::Status(416)] {
+        let expected = if manner == Several::honest() { 2 } else { 8 };
+        let server = FaultServer::start(PATH, object(), Script::always(Fault::Several(manner)))
+            .await
+            .unwrap();
+        server.put("/paths", object());
+        let client = HttpClient::new(config()).unwrap();
+        let open = |path| HttpBackend::with_client(&server.url(path), &client).unwrap();
+        let (rows_of, paths_of) = (open(PATH), open("/paths"));
+        let ranges = rows(30);
+        let (left, right) = tokio::join!(read(&rows_of, &ranges), read(&paths_of, &ranges));
+        assert_rows(&left.0, &ranges, &object());
+        assert_rows(&right.0, &ranges, &object());
+        let sizes = asked(&server);
+        let canaries = sizes.iter().filter(|size| **size == 2).count();
+        assert_eq!(canaries, 1, "{sizes:?}");
+        assert_eq!(left.0.round_trips, expected, "{sizes:?}");
+        assert!(right.0.round_trips <= expected, "{sizes:?}");
+    }
 }

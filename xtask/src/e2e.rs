@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Before the first case: what is built now is what the results speak of, whatever is edited meanwhile.
     let commit = repository::commit()?;
+    if let Some(path) = &arguments.out {
+        repository::check_publishable(path, &commit)?;
+    }
     repository::build_binaries()?;
     let models = models(arguments)?;
     let mut cases: Vec<Case> = Vec::new();
@@ -75,9 +78,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .chain(of_sources)
         .collect();
     let results = Results::new(commit, cases, source_cases)?;
-    if let Some(path) = &arguments.out {
-        std::fs::write(path, results.to_json()? + "\n")?;
-    }
     if arguments.json {
         println!("{}", results.to_json()?);
     } else {
@@ -89,6 +89,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         failures.len(),
         failures.join("\n  ")
     );
+    if let Some(path) = &arguments.out {
+        std::fs::write(path, results.to_json()? + "\n")?;
+    }
     eprintln!("e2e: every gate holds");
     Ok(())
 }

@@ -33,6 +33,9 @@ const ROWS_OF_A_RUN: usize = 3_000;
 /// One kill in so many meets an empty directory: the making of the files is interrupted too.
 const FRESH_ONE_IN: u32 = 6;
 
+const NO_FILES: &str =
+    "a station came to its end in the directory, and the cache's files are not there";
+
 /// Flags of the task.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -76,12 +79,12 @@ struct Results {
 /// Kills, checks, and at the end lets one station fetch the rest.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let commit = repository::commit()?;
+    if let Some(path) = &arguments.out {
+        repository::check_publishable(path, &commit)?;
+    }
     repository::build_binaries()?;
     let results = kill(arguments.kills, arguments.seed, commit)?;
     let json = serde_json::to_string_pretty(&results)?;
-    if let Some(path) = &arguments.out {
-        std::fs::write(path, format!("{json}\n"))?;
-    }
     if arguments.json {
         println!("{json}");
     } else {
@@ -100,20 +103,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             results.complete_equals_row_file,
         );
     }
-    ensure!(
-        results.rows_wrong == 0,
-        "{} rows were wrong",
-        results.rows_wrong
-    );
-    ensure!(
-        results.failed_opens == 0,
-        "{} stations could not use the directory",
-        results.failed_opens
-    );
-    ensure!(
-        results.complete_equals_row_file,
-        "the complete file is not the row file"
-    );
+    results.check()?;
+    if let Some(path) = &arguments.out {
+        std::fs::write(path, format!("{json}\n"))?;
+    }
     Ok(())
 }
 
@@ -148,8 +141,11 @@ fn kill(kills: u32, seed: u64, commit: String) -> Result<Results> {
     };
     for kill in 0..kills {
         eprint!("\rkill-tier: {}/{kills}", kill + 1);
+        // Once a station has come to its end here, the files are there whatever becomes of others.
+        let mut is_made = true;
         if random.random_range(0..FRESH_ONE_IN) == 0 {
             place.empty()?;
+            is_made = false;
             results.kills_while_empty += 1;
         }
         let (mut victim, neighbour) = (place.start(&mut random, 0)?, place.start(&mut random, 1)?);
@@ -163,9 +159,11 @@ fn kill(kills: u32, seed: u64, commit: String) -> Result<Results> {
         }
         victim.kill()?;
         victim.wait()?;
-        results.compare(&table, &place.tier)?;
+        let found = table.compare(&place.tier)?;
+        ensure!(found.is_some() || !is_made, NO_FILES);
+        results.add(&found.unwrap_or_default());
         results.expect_well(neighbour)?;
-        results.compare(&table, &place.tier)?;
+        results.add(&table.compare(&place.tier)?.context(NO_FILES)?);
     }
     eprintln!();
     results.expect_well(place.start(&mut random, 0)?)?;
@@ -218,7 +216,7 @@ impl Place {
         let file = self.work.join(format!("ids-{number}.json"));
         std::fs::write(&file, serde_json::to_string(&ids)?)?;
         let mut station = self.station();
-        station.arg("prefetch").arg("--tokens-file").arg(&file);
+        station.arg("prefetch").arg("--ids-file").arg(&file);
         let station = station.stdout(Stdio::null()).stderr(Stdio::piped());
         station.spawn().context("could not start fat-station")
     }
@@ -249,11 +247,62 @@ impl Results {
         Ok(())
     }
 
-    fn compare(&mut self, table: &presence::Table, tier: &Path) -> Result<()> {
-        let found = table.compare(tier)?;
+    fn add(&mut self, found: &presence::Found) {
         self.rows_compared += found.compared;
         self.rows_wrong += found.wrong;
         self.rows_refused += found.refused;
+    }
+
+    /// What must hold of any run; one that killed nobody at work, or found no row to compare, shows nothing.
+    fn check(&self) -> Result<()> {
+        ensure!(
+            self.killed_at_work > 0,
+            "none of {} stations was at work when it was killed: nothing was shown",
+            self.kills
+        );
+        ensure!(
+            self.rows_compared > 0,
+            "no row was compared: nothing was shown"
+        );
+        ensure!(self.rows_wrong == 0, "{} rows were wrong", self.rows_wrong);
+        ensure!(
+            self.failed_opens == 0,
+            "{} stations could not use the directory",
+            self.failed_opens
+        );
+        ensure!(
+            self.complete_equals_row_file,
+            "the complete file is not the row file"
+        );
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_shows_nothing_does_not_pass() {
+        let good = || Results {
+            kills: 10,
+            killed_at_work: 5,
+            rows_compared: 1000,
+            complete_equals_row_file: true,
+            ..Results::default()
+        };
+        assert!(good().check().is_ok());
+        let spoil: [fn(&mut Results); 5] = [
+            |results| results.killed_at_work = 0,
+            |results| results.rows_compared = 0,
+            |results| results.rows_wrong = 1,
+            |results| results.failed_opens = 1,
+            |results| results.complete_equals_row_file = false,
+        ];
+        for (number, spoil) in spoil.iter().enumerate() {
+            let mut results = good();
+            spoil(&mut results);
+            assert!(results.check().is_err(), "{number}");
+        }
     }
 }

@@ -84,6 +84,25 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
+/// Whether this runs in CI: `CI` is `true` or `1`. The tests of fat-station have the same rule, in `disk_room.rs`.
+pub(crate) fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
+}
+
+/// Refuses to write a result among those that are published where it speaks of no commit.
+///
+/// # Errors
+/// If `path` lies in docs/results and tracked files differ from the commit.
+pub(crate) fn check_publishable(path: &Path, commit: &str) -> Result<()> {
+    let published = root().join("docs/results");
+    ensure!(
+        !std::path::absolute(path)?.starts_with(&published) || !commit.ends_with("-dirty"),
+        "{} is published and must speak of a commit, but the work tree is {commit}: commit first",
+        path.display()
+    );
+    Ok(())
+}
+
 /// The commit that is checked out, with `-dirty` behind it where tracked files differ.
 pub(crate) fn commit() -> Result<String> {
     let mut git = Command::new("git");
@@ -97,4 +116,17 @@ pub(crate) fn commit() -> Result<String> {
     Ok(String::from_utf8_lossy(&output(&mut git)?)
         .trim()
         .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_speaks_of_a_commit() {
+        let published = root().join("docs/results/soak.json");
+        assert!(check_publishable(&published, "0123456789ab").is_ok());
+        assert!(check_publishable(&published, "0123456789ab-dirty").is_err());
+        assert!(check_publishable(Path::new("/tmp/soak.json"), "0123456789ab-dirty").is_ok());
+    }
 }

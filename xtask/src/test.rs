@@ -10,14 +10,14 @@ use crate::{bandwidth_report, kill_tier, publish_guide, repository, soak, tidy, 
 /// Flags of the task.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Installs the servers of the tests first, as root: Debian's packages, and s3s-fs by cargo. CI=true does so too.
+    /// Installs the servers of the tests first, as root: Debian's packages, and s3s-fs by cargo. CI=true or CI=1 does so too.
     #[arg(long)]
     install: bool,
 }
 
 /// Runs every check and every test; the first one that fails ends the run.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    let in_ci = repository::in_ci();
     step("format", || {
         repository::run(repository::cargo().args(["fmt", "--all", "--check"]))
     })?;

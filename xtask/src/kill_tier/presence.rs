@@ -1,6 +1,7 @@
 //! Reads a row cache from its page alone (docs/format/row-cache.md), so that the product's own code is not its
 //! judge.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -53,15 +54,24 @@ impl Table {
         self.bytes == bytes
     }
 
-    /// Compares every row that the cache in `directory` has. A cache that has not been made yet has none.
-    pub(super) fn compare(&self, directory: &Path) -> Result<Found> {
+    /// Compares every row that the cache in `directory` has; `None` for a cache that has not been made yet.
+    ///
+    /// # Errors
+    /// If a file cannot be read, there is a map without rows, or they are not of this table.
+    pub(super) fn compare(&self, directory: &Path) -> Result<Option<Found>> {
         let file = |ending: &str| directory.join(format!("{}.{ending}", self.digest));
-        let (Ok(map), Ok(data)) = (
-            std::fs::read(file("map")),
-            std::fs::read(file("rows")).or_else(|_| std::fs::read(file("rows.part"))),
-        ) else {
-            return Ok(Found::default());
+        let Some(map) = read_if_there(&file("map"))? else {
+            return Ok(None);
         };
+        // The last of a table's stations renames the rows, perhaps between two of these looks.
+        let mut data = None;
+        for ending in ["rows", "rows.part", "rows"] {
+            if data.is_none() {
+                data = read_if_there(&file(ending))?;
+            }
+        }
+        let data =
+            data.with_context(|| format!("{} has a map and no rows", directory.display()))?;
         self.check_map(&map)?;
         ensure!(
             data.len() == self.bytes.len(),
@@ -90,7 +100,7 @@ impl Table {
                 found.wrong += 1;
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Magic, version, shape and digest of the header: a map that has its name is whole.
@@ -120,6 +130,37 @@ impl Table {
             map[112..HEADER_BYTES] == check.as_bytes()[..ENTRY_BYTES],
             "the map's header does not match its check"
         );
+        Ok(())
+    }
+}
+
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cache_is_none_and_half_a_cache_is_an_error() -> Result<()> {
+        let folder = std::env::temp_dir().join(format!("presence-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let rows = folder.join("table");
+        std::fs::write(&rows, [7; 40])?;
+        let table = Table::open(&rows, 4)?;
+        assert!(table.compare(&folder)?.is_none());
+        std::fs::write(folder.join(format!("{}.map", table.digest)), [0; 192])?;
+        let error = table
+            .compare(&folder)
+            .map(|_| ())
+            .map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.ends_with("has a map and no rows")));
+        std::fs::remove_dir_all(&folder)?;
         Ok(())
     }
 }

@@ -46,10 +46,9 @@ fn namespace() -> Option<&'static [&'static str]> {
 /// machine mounts nothing.
 pub(crate) fn in_room(room: &Room, rows: &str, steps: &[&str]) -> Option<Vec<Finished>> {
     let Some(namespace) = namespace() else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "CI must be able to mount a tmpfs"
-        );
+        // The rule of `cargo xtask test`, in xtask/src/repository.rs.
+        let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1");
+        assert!(!in_ci, "CI must be able to mount a tmpfs");
         eprintln!("skipped: no tmpfs can be mounted here; run as root, or allow user namespaces");
         return None;
     };

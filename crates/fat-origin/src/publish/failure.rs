@@ -89,9 +89,16 @@ fn from_code(text: &str) -> StoreFault {
         Some("NotImplemented" | "InvalidPart" | "EntityTooSmall" | "InvalidBucketName") => {
             StoreFault::Settings
         }
-        _ if text.contains("status code: 5") || text.contains("status code: 429") => {
-            StoreFault::Unreachable
-        }
+        _ => from_status(text),
+    }
+}
+
+/// For a reply without a code: HEAD has no body, and some gateways send none.
+fn from_status(text: &str) -> StoreFault {
+    match status(text).and_then(|status| status.split(' ').next()) {
+        Some("401" | "403") => StoreFault::Credentials,
+        Some("404") => StoreFault::Missing,
+        Some(status) if status == "429" || status.starts_with('5') => StoreFault::Unreachable,
         _ => StoreFault::Other,
     }
 }
@@ -174,6 +181,21 @@ mod tests {
                 "the reply was 503 Service Unavailable"
             )
         );
+    }
+
+    #[test]
+    fn a_reply_without_a_code_is_told_by_its_status() {
+        for (status, fault) in [
+            ("401 Unauthorized", StoreFault::Credentials),
+            ("403 Forbidden", StoreFault::Credentials),
+            ("404 Not Found", StoreFault::Missing),
+            ("429 Too Many Requests", StoreFault::Unreachable),
+            ("502 Bad Gateway", StoreFault::Unreachable),
+            ("418 I'm a teapot", StoreFault::Other),
+        ] {
+            let text = format!("Server returned non-2xx status code: {status}: ");
+            assert_eq!(explain(&generic(&text)).0, fault, "{status}");
+        }
     }
 
     #[test]

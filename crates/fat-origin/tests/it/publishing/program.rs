@@ -86,7 +86,7 @@ fn refusals_have_codes_and_words_of_their_own() {
             &["NoSuchBucket: No such bucket"],
         ),
         (reply("503 Slow Down", ""), 65, &["503"]),
-        (reply("301 Moved Permanently", ""), 64, &["region"]),
+        (reply("301 Moved Permanently", ""), 64, &["AWS_REGION"]),
         ("this is no HTTP\r\n\r\n".to_owned(), 65, &["s3://bucket/m"]),
     ] {
         let endpoint = format!("http://{}", service(reply));

@@ -445,3 +445,30 @@ fn a_manifest_that_does_not_fit_is_refused() {
         );
     }
 }
+
+#[test]
+fn a_wrong_guess_costs_a_row_and_not_a_batch() {
+    let at = folder(|at| {
+        std::fs::copy(checkpoint("tied"), at.join("weights.bin")).unwrap();
+    });
+    let origin = Origin::over(at.path());
+    let rows = origin.url("weights.bin");
+    let finished = columnar(&rows, &packed("tied.gkq"), &[]);
+    let log = origin.stop();
+    assert_rows_of_the_store(&finished, &dense(), "safetensors");
+    let moved = |what: &str| finished.number(&format!("/bytes/rows/{what}"));
+    let lost = moved("received") - moved("useful");
+    // One span of the first plan: a row, or a few that are neighbours.
+    assert!(
+        (64..=256).contains(&lost),
+        "{lost} bytes of {}",
+        moved("received")
+    );
+    assert_eq!(moved("retries"), 0);
+    assert_eq!(
+        finished.number("/bytes/probe/requests"),
+        0,
+        "the length is the hint's"
+    );
+    assert_eq!(log.of("weights.bin"), finished.moved(&["rows"]));
+}

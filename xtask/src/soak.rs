@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::Server;
 use crate::repository;
-use outcome::{Batches, FaultTally, Totals};
+use outcome::{Batches, FaultLog, FaultTally, Totals};
 use process::Growth;
 
 /// Batches of the run that is published.
@@ -27,6 +27,11 @@ const ROWS: u64 = 32_768;
 const ROW_BYTES: u64 = 1152;
 /// Requests of a million that meet a fault.
 const FAULTS_PER_MILLION: u64 = 10_000;
+/// The least share of batches that must come out right, where one request of a hundred meets a fault: far below what is
+/// measured, far above a reader that gives up.
+const LEAST_RIGHT_PERCENT: u64 = 95;
+/// Bytes of rows and paths received, of a thousand that were used; the gate of the acceptance runs.
+const MOST_RECEIVED_PER_MILLE: u64 = 1050;
 /// What a call may take: 10 s for a row batch, and as much again where rows were refused by their hashes and asked
 /// for once more; the rest is for a busy machine's scheduler.
 const DEADLINE_US: u64 = 21_000_000;
@@ -34,7 +39,7 @@ const DEADLINE_US: u64 = 21_000_000;
 /// Flags of the task.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Batches to read, 16 rows each. With 10,000 and more the result and its page are written.
+    /// Batches to read, 16 or 52 rows each. With 10,000 and more the result and its page are written.
     #[arg(long, default_value_t = FULL_BATCHES)]
     batches: u64,
     /// Seed of the faults and of the rows that are asked for.
@@ -65,6 +70,10 @@ struct Soak {
 
 /// Runs the soak, checks it, and publishes a full one.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let results = repository::root().join("docs/results/soak.json");
+    if arguments.batches >= FULL_BATCHES {
+        repository::check_publishable(&results, &repository::commit()?)?;
+    }
     let soak = measure(arguments.batches, arguments.seed)?;
     let json = serde_json::to_string_pretty(&soak)? + "\n";
     if arguments.json {
@@ -72,9 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     soak.check()?;
     if arguments.batches >= FULL_BATCHES {
-        let results = repository::root().join("docs/results");
-        std::fs::create_dir_all(&results)?;
-        std::fs::write(results.join("soak.json"), json)?;
+        std::fs::write(&results, json)?;
         std::fs::write(
             repository::root().join("docs/reliability.md"),
             page::render(&soak),
@@ -99,6 +106,8 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn measure(batches: u64, seed: u64) -> Result<Soak> {
+    // Before anything is built: what is built now is what the result speaks of.
+    let commit = repository::commit()?;
     repository::run(repository::cargo().args(["build", "-q", "-p", "range-testkit", "--bins"]))?;
     let example = [
         "build",
@@ -113,28 +122,44 @@ fn measure(batches: u64, seed: u64) -> Result<Soak> {
     std::fs::create_dir_all(&scratch)?;
     let file = scratch.join("rows.bin");
     let file_blake3 = make_rows(&file)?;
-    let (fault_log, batch_log) = (scratch.join("faults.jsonl"), scratch.join("batches.jsonl"));
+    let paths = scratch.join("paths.bin");
+    let path_bytes = make_paths(&file, &paths)?;
+    let batch_log = scratch.join("batches.jsonl");
+    let (fault_log, path_fault_log) = (
+        scratch.join("faults.jsonl"),
+        scratch.join("path-faults.jsonl"),
+    );
+    let server = Server::start(faults(&file, ROW_BYTES, seed).arg("--log").arg(&fault_log))?;
+    // Of one range a request: rounds of requests are met here, several ranges at the server of the rows.
+    let mut command = faults(&paths, path_bytes, seed + 1);
+    command
+        .arg("--single-ranges")
+        .arg("--log")
+        .arg(&path_fault_log);
+    let path_server = Server::start(&mut command)?;
 
-    let mut command = repository::binary("range-testkit");
-    command.arg("faults").arg("--file").arg(&file);
-    command.args([
-        "--row-bytes",
-        &ROW_BYTES.to_string(),
-        "--seed",
-        &seed.to_string(),
-    ]);
-    command.args(["--per-million", &FAULTS_PER_MILLION.to_string()]);
-    let server = Server::start(command.arg("--log").arg(&fault_log))?;
-
-    let mut reader = reader(&file, &batch_log, batches, seed, &server);
+    let mut reader = reader([&file, &batch_log], batches, seed, [&server, &path_server]);
     let (growth, output) = process::watch(&mut reader, &batch_log)?;
     let traffic: Totals = serde_json::from_slice(&output).context("the reader's last line")?;
     // The server writes its log out every 200 ms; what is missing by then met nobody.
     process::until_unchanged(&fault_log)?;
-    drop(server);
-    let (outcomes, faults) = outcome::tally(&batch_log, &fault_log, ROW_BYTES, DEADLINE_US)?;
+    process::until_unchanged(&path_fault_log)?;
+    drop((server, path_server));
+    let logs = [
+        FaultLog {
+            path: &fault_log,
+            bytes_per_row: ROW_BYTES,
+            is_of_paths: false,
+        },
+        FaultLog {
+            path: &path_fault_log,
+            bytes_per_row: path_bytes,
+            is_of_paths: true,
+        },
+    ];
+    let (outcomes, faults) = outcome::tally(&batch_log, &logs, DEADLINE_US)?;
     Ok(Soak {
-        commit: repository::commit()?,
+        commit,
         seed,
         batches,
         readers: READERS,
@@ -150,11 +175,30 @@ fn measure(batches: u64, seed: u64) -> Result<Soak> {
     })
 }
 
-fn reader(file: &Path, log: &PathBuf, batches: u64, seed: u64, server: &Server) -> Command {
+/// A server of a file that misbehaves by seed.
+fn faults(file: &Path, row_bytes: u64, seed: u64) -> Command {
+    let mut command = repository::binary("range-testkit");
+    command.arg("faults").arg("--file").arg(file);
+    command.args(["--row-bytes", &row_bytes.to_string()]);
+    command.args(["--seed", &seed.to_string()]);
+    command.args(["--per-million", &FAULTS_PER_MILLION.to_string()]);
+    command
+}
+
+/// The path table of the rows; bytes of one path.
+fn make_paths(file: &Path, paths: &Path) -> Result<u64> {
+    let mut make = repository::example("soak_reader");
+    make.arg("paths").arg(file).arg(ROW_BYTES.to_string());
+    let printed = repository::output(make.arg(paths))?;
+    let printed = String::from_utf8_lossy(&printed);
+    printed.trim().parse().context("the bytes of a path")
+}
+
+fn reader([file, log]: [&PathBuf; 2], batches: u64, seed: u64, servers: [&Server; 2]) -> Command {
     let mut reader = repository::example("soak_reader");
     reader
         .arg(file)
-        .arg(format!("http://{}/rows", server.address()))
+        .args(servers.map(|server| format!("http://{}/rows", server.address())))
         .arg(log)
         .args([ROW_BYTES, batches, READERS, seed].map(|number| number.to_string()))
         .stdout(Stdio::piped());
@@ -191,8 +235,37 @@ impl Soak {
             outcomes.late,
             self.deadline_s
         );
+        ensure!(
+            outcomes.right * 100 >= self.batches * LEAST_RIGHT_PERCENT,
+            "only {} of {} batches were right",
+            outcomes.right,
+            self.batches
+        );
+        ensure!(
+            outcomes.unexplained == 0,
+            "{} batches failed and no fault explains it",
+            outcomes.unexplained
+        );
+        let traffic = &self.traffic;
+        ensure!(
+            traffic.useful_bytes > 0
+                && traffic.received_bytes * 1000 <= traffic.useful_bytes * MOST_RECEIVED_PER_MILLE,
+            "{} bytes were received for {} of rows and paths",
+            traffic.received_bytes,
+            traffic.useful_bytes
+        );
         let injected: u64 = self.faults.iter().map(|fault| fault.injected).sum();
         ensure!(injected > 0, "no fault was injected: nothing was shown");
+        if self.batches >= FULL_BATCHES {
+            for (kind, _) in page::KINDS {
+                ensure!(
+                    self.faults
+                        .iter()
+                        .any(|fault| fault.fault == kind && fault.injected > 0),
+                    "no fault of the kind {kind} was injected"
+                );
+            }
+        }
         self.growth.check()
     }
 }

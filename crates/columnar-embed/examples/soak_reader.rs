@@ -1,5 +1,6 @@
 //! Reads batches of verified rows from a URL, several readers at once, and checks every row against the
-//! file it was made from. `cargo xtask soak` runs it against a server that misbehaves; one line of JSON
+//! file it was made from. Half of the readers ask for more rows than there are connections, half fetch the paths of
+//! the row tree too. `cargo xtask soak` runs it against a server that misbehaves; one line of JSON
 //! a batch says what became of it. Not a benchmark.
 
 use std::fs::File;
@@ -11,22 +12,27 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use columnar_embed::{
-    ColumnarEmbedBackend, Error, PathSource, RowId, RowLayout, RowStoreConfig, RowTreeBuilder,
-    RowTreeVerifier, StoreMeters, Verification,
+    ColumnarEmbedBackend, Error, PathSource, RowId, RowLayout, RowStoreConfig, RowTree,
+    RowTreeBuilder, RowTreeVerifier, StoreMeters, Verification,
 };
-use helix_transport::{HttpBackend, HttpConfig};
+use helix_transport::{HttpBackend, HttpConfig, MeterSnapshot};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Rows of one batch: a run of neighbours, which merge, and others all over the table.
+/// Rows of one batch: a run of neighbours, which merge, and others all over the table. Those of every second reader
+/// are more spans than the 16 connections of a client, so that several are asked for in one request.
 const RUN: u64 = 4;
-const SCATTERED: u64 = 12;
+const SCATTERED: [u64; 2] = [12, 48];
+/// Batches after which readers begin anew with a client that knows nothing of the server: what it learned from a
+/// fault would otherwise hold for the rest of the run.
+const GENERATION: u64 = 200;
 /// Far below the rows of the table, so that nearly all are fetched.
 const CACHE_ROWS: u64 = 256;
 
 struct Arguments {
     file: String,
     url: String,
+    paths_url: String,
     log: String,
     row_bytes: u32,
     batches: u64,
@@ -35,13 +41,14 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `FILE URL LOG ROW_BYTES BATCHES READERS SEED`; this is a part of `cargo xtask soak`, not a tool.
+    /// `FILE URL PATHS_URL LOG ROW_BYTES BATCHES READERS SEED`; this is a part of `cargo xtask soak`, not a tool.
     fn parse() -> Result<Self, Failure> {
         let mut words = std::env::args().skip(1);
         let mut word = |name: &str| words.next().ok_or_else(|| format!("{name} is missing"));
         Ok(Self {
             file: word("FILE")?,
             url: word("URL")?,
+            paths_url: word("PATHS_URL")?,
             log: word("LOG")?,
             row_bytes: word("ROW_BYTES")?.parse()?,
             batches: word("BATCHES")?.parse()?,
@@ -52,6 +59,12 @@ impl Arguments {
 }
 
 fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, file, row_bytes, out] = &words[..]
+        && word == "paths"
+    {
+        return write_paths(Path::new(file), row_bytes.parse()?, out);
+    }
     let arguments = Arc::new(Arguments::parse()?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -60,25 +73,45 @@ fn main() -> Result<(), Failure> {
     runtime.block_on(run(arguments))
 }
 
+/// `paths FILE ROW_BYTES OUT`: writes the path table of a file of rows; prints the bytes of one row's path.
+fn write_paths(file: &Path, row_bytes: u32, out: &str) -> Result<(), Failure> {
+    let tree = Tree::of(&Table::open(file, row_bytes)?)?;
+    std::fs::write(out, &tree.paths)?;
+    let path_bytes = tree.tree.check()?.path_bytes();
+    writeln!(std::io::stdout(), "{path_bytes}")?;
+    Ok(())
+}
+
 async fn run(arguments: Arc<Arguments>) -> Result<(), Failure> {
     let table = Arc::new(Table::open(
         Path::new(&arguments.file),
         arguments.row_bytes,
     )?);
-    let store = Arc::new(store(&arguments, &table)?);
+    let tree = Tree::of(&table)?;
+    let stores = [false, true].map(|has_remote_paths| {
+        Arc::new(Stores {
+            tree: tree.clone(),
+            has_remote_paths,
+            meters: StoreMeters::default(),
+            current: Mutex::new(None),
+        })
+    });
     let log = Arc::new(Mutex::new(BufWriter::new(File::create(&arguments.log)?)));
     let mut readers = tokio::task::JoinSet::new();
     for reader in 0..arguments.readers {
         let (arguments, table) = (Arc::clone(&arguments), Arc::clone(&table));
-        let (store, log) = (Arc::clone(&store), Arc::clone(&log));
+        let store = &stores[usize::from(reader & 2 != 0)];
+        let (stores, log) = (Arc::clone(store), Arc::clone(&log));
+        let scattered = SCATTERED[usize::from(reader & 1 != 0)];
         readers.spawn(async move {
             // States that differ by a small number have unrelated futures; multiples of the
             // generator's own step would not.
             let mut random = Random(arguments.seed << 32 | reader);
             let mut number = reader;
             while number < arguments.batches {
-                let ids = random.batch(table.rows);
-                let line = read(&store, &table, number, &ids).await?;
+                let ids = random.batch(table.rows, scattered);
+                let store = stores.at(&arguments, &table, number)?;
+                let line = read(&store, &table, number, &ids, stores.has_remote_paths).await?;
                 let mut log = log.lock().map_err(|_| "a reader panicked")?;
                 writeln!(log, "{line}")?;
                 number += arguments.readers;
@@ -90,29 +123,104 @@ async fn run(arguments: Arc<Arguments>) -> Result<(), Failure> {
         reader??;
     }
     log.lock().map_err(|_| "a reader panicked")?.flush()?;
-    let meter = store.meters().rows.snapshot();
+    let meters: Vec<_> = stores
+        .iter()
+        .flat_map(|stores| [&stores.meters.rows, &stores.meters.paths])
+        .map(|meter| meter.snapshot())
+        .collect();
+    let sum = |count: fn(&MeterSnapshot) -> u64| meters.iter().map(count).sum::<u64>();
     let line = format!(
-        "{{\"requests\":{},\"retries\":{},\"received_bytes\":{},\"useful_bytes\":{},\"integrity_failures\":{}}}",
-        meter.requests,
-        meter.retries,
-        meter.received_bytes,
-        meter.useful_bytes,
-        meter.integrity_failures,
+        "{{\"requests\":{},\"waves\":{},\"retries\":{},\"received_bytes\":{},\"framing_bytes\":{},\"useful_bytes\":{},\"integrity_failures\":{}}}",
+        sum(|meter| meter.requests),
+        sum(|meter| meter.waves),
+        sum(|meter| meter.retries),
+        sum(|meter| meter.received_bytes),
+        sum(|meter| meter.framing_bytes),
+        sum(|meter| meter.useful_bytes),
+        sum(|meter| meter.integrity_failures),
     );
     writeln!(std::io::stdout(), "{line}")?;
     Ok(())
 }
 
-fn store(arguments: &Arguments, table: &Table) -> Result<ColumnarEmbedBackend, Failure> {
-    let mut builder = RowTreeBuilder::new(table.rows, Vec::new())?;
-    let mut digest = blake3::Hasher::new();
-    for row in 0..table.rows {
-        let row = table.row(row)?;
-        digest.update(&row);
-        builder.push(&row)?;
+/// What a publisher makes of the rows.
+#[derive(Clone)]
+struct Tree {
+    tree: RowTree,
+    paths: Bytes,
+    digest: [u8; 32],
+}
+
+impl Tree {
+    fn of(table: &Table) -> Result<Self, Failure> {
+        let mut builder = RowTreeBuilder::new(table.rows, Vec::new())?;
+        let mut digest = blake3::Hasher::new();
+        for row in 0..table.rows {
+            let row = table.row(row)?;
+            digest.update(&row);
+            builder.push(&row)?;
+        }
+        let (tree, paths) = builder.finish()?;
+        Ok(Self {
+            tree,
+            paths: Bytes::from(paths),
+            digest: *digest.finalize().as_bytes(),
+        })
     }
-    let (tree, paths) = builder.finish()?;
-    let verifier = RowTreeVerifier::new(tree, PathSource::Local(Bytes::from(paths)))?;
+}
+
+/// The store of the readers that fetch paths, or of those that have them.
+struct Stores {
+    tree: Tree,
+    has_remote_paths: bool,
+    meters: StoreMeters,
+    current: Mutex<Option<(u64, Arc<ColumnarEmbedBackend>)>>,
+}
+
+impl Stores {
+    /// The store for a batch; the first batch of a generation makes it.
+    fn at(
+        &self,
+        arguments: &Arguments,
+        table: &Table,
+        number: u64,
+    ) -> Result<Arc<ColumnarEmbedBackend>, Failure> {
+        let generation = number / GENERATION;
+        let mut current = self.current.lock().map_err(|_| "a reader panicked")?;
+        match &*current {
+            // A reader that lags behind takes the newer one.
+            Some((made, store)) if *made >= generation => Ok(Arc::clone(store)),
+            _ => {
+                let store = Arc::new(self.store(arguments, table)?);
+                *current = Some((generation, Arc::clone(&store)));
+                Ok(store)
+            }
+        }
+    }
+
+    fn store(&self, arguments: &Arguments, table: &Table) -> Result<ColumnarEmbedBackend, Failure> {
+        let paths = if self.has_remote_paths {
+            PathSource::Remote {
+                source: Arc::new(HttpBackend::new(
+                    &arguments.paths_url,
+                    HttpConfig::default(),
+                )?),
+                base_bytes: 0,
+            }
+        } else {
+            PathSource::Local(self.tree.paths.clone())
+        };
+        let verifier = RowTreeVerifier::new(self.tree.tree.clone(), paths)?;
+        store(arguments, table, verifier, self)
+    }
+}
+
+fn store(
+    arguments: &Arguments,
+    table: &Table,
+    verifier: RowTreeVerifier,
+    stores: &Stores,
+) -> Result<ColumnarEmbedBackend, Failure> {
     let source = HttpBackend::new(&arguments.url, HttpConfig::default())?;
     let config = RowStoreConfig {
         cache_rows: CACHE_ROWS,
@@ -121,10 +229,10 @@ fn store(arguments: &Arguments, table: &Table) -> Result<ColumnarEmbedBackend, F
     Ok(ColumnarEmbedBackend::new(
         Arc::new(source),
         RowLayout::new(0, table.rows, table.row_bytes)?,
-        *digest.finalize().as_bytes(),
+        stores.tree.digest,
         Verification::Tree(verifier),
         config,
-        StoreMeters::default(),
+        stores.meters.clone(),
     )?)
 }
 
@@ -134,6 +242,7 @@ async fn read(
     table: &Table,
     number: u64,
     ids: &[RowId],
+    has_remote_paths: bool,
 ) -> Result<String, Failure> {
     let (began_us, began) = (unix_us(), Instant::now());
     let outcome = store.rows(ids).await;
@@ -150,7 +259,7 @@ async fn read(
     };
     let rows: Vec<_> = ids.iter().map(|id| id.0.to_string()).collect();
     Ok(format!(
-        "{{\"batch\":{number},\"began_us\":{began_us},\"took_us\":{},\"outcome\":\"{outcome}\",\"error\":{text:?},\"rows\":[{}]}}",
+        "{{\"batch\":{number},\"began_us\":{began_us},\"took_us\":{},\"outcome\":\"{outcome}\",\"error\":{text:?},\"fetches_paths\":{has_remote_paths},\"rows\":[{}]}}",
         took.as_micros(),
         rows.join(",")
     ))
@@ -224,10 +333,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    fn batch(&mut self, rows: u64) -> Vec<RowId> {
+    fn batch(&mut self, rows: u64, scattered: u64) -> Vec<RowId> {
         let first = self.next() % (rows - RUN);
         let run = first..first + RUN;
-        let scattered: Vec<u64> = (0..SCATTERED).map(|_| self.next() % rows).collect();
+        let scattered: Vec<u64> = (0..scattered).map(|_| self.next() % rows).collect();
         run.chain(scattered).map(RowId).collect()
     }
 }

@@ -5,8 +5,9 @@ use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use columnar_embed::{
-    ColumnarEmbedBackend, Completeness, DiskTier, Error, FloatKind, KindError, MixedRowFileWriter, PathSource, RowId,
-    RowKind, RowMap, RowTreeVerifier, Sidecar, SidecarBuilder, StoreMeters, Verification,
+    ColumnarEmbedBackend, Completeness, DiskTier, Error, FloatKind, KindError, MixedRowFileWriter,
+    PathSource, RowId, RowKind, RowMap, RowTreeVerifier, Sidecar, SidecarBuilder, StoreMeters,
+    Verification,
 };
 use helix_transport::RangeSource;
 

@@ -324,7 +324,14 @@ async fn curl(work: &Work, parallel: Option<u64>) -> Outcome<Read> {
     let list = work.scratch.join("curl.config");
     tokio::fs::write(&list, config).await?;
     let mut command = std::process::Command::new("curl");
-    command.args(["--silent", "--show-error", "--fail", "--noproxy", "*"]);
+    command.args([
+        "--silent",
+        "--no-progress-meter",
+        "--show-error",
+        "--fail",
+        "--noproxy",
+        "*",
+    ]);
     if let Some(parallel) = parallel {
         let parallel = parallel.to_string();
         command.args([

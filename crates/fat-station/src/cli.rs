@@ -21,9 +21,18 @@ Exit codes:
    67  authorisation: the origin refused the credentials
   130  ended by SIGINT (Ctrl-C)        143  ended by SIGTERM
 
-The text goes to stdout, everything else to stderr. Every flag may also be given as an environment
-variable named FAT_STATION_ and the flag; the flag wins. hf:// references go by HF_ENDPOINT, HF_TOKEN,
-HF_TOKEN_PATH, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE.";
+The text goes to stdout, everything else to stderr.
+
+Environment:
+  FAT_STATION_FLAG             each flag, in capitals and with _ for -; the flag itself wins.
+                               Flags of prefetch: FAT_STATION_PREFETCH_FLAG
+  HTTPS_PROXY, HTTP_PROXY,     the proxy for https://, for http:// and for both, and the hosts that
+  ALL_PROXY, NO_PROXY          are reached without one
+  SSL_CERT_FILE, SSL_CERT_DIR  trust anchors, in place of the system's
+  HF_ENDPOINT, HF_TOKEN,       for hf://: the hub, the token or the file it is in,
+  HF_TOKEN_PATH, HF_HOME,      where downloads of the hub's own tools lie,
+  HF_HUB_CACHE, HF_HUB_OFFLINE and whether only those are used
+  XDG_CACHE_HOME               parent of the default --cache-dir";
 
 /// The inference node: starts a language model on a few hundred embedding rows.
 #[derive(Debug, Parser)]
@@ -101,7 +110,7 @@ pub struct StationArgs {
         global = true
     )]
     pub embed_warm: u64,
-    /// Knot of the model: a path or URL; the default is what a manifest names, or STEM.gkq beside the rows
+    /// Knot of the model: a path, a URL or hf://ORG/NAME[@REV][/path]; the default is what a manifest names, or STEM.gkq beside the rows
     #[arg(
         long,
         value_name = "PATH|URL",
@@ -325,23 +334,24 @@ pub struct TokenizeArgs {
     pub no_special: bool,
 }
 
-/// Flags of `prefetch`.
+/// Flags of `prefetch`. Their variables carry the command's name: `FAT_STATION_WARM` would be taken for
+/// `--embed-warm`, and a name that says where `run` writes must not say what `prefetch` reads.
 #[derive(Debug, Clone, Args)]
 pub struct PrefetchArgs {
     /// Rows of these ids: a JSON array
-    #[arg(long, value_name = "FILE", env = "FAT_STATION_TOKENS_FILE")]
-    pub tokens_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "FAT_STATION_PREFETCH_IDS_FILE")]
+    pub ids_file: Option<PathBuf>,
     /// Rows of this UTF-8 text's tokens; - reads it from stdin
-    #[arg(long, value_name = "FILE", env = "FAT_STATION_TEXT")]
+    #[arg(long, value_name = "FILE", env = "FAT_STATION_PREFETCH_TEXT")]
     pub text: Option<PathBuf>,
     /// This many of the model's most frequent rows, from the knot's hot-id list
-    #[arg(long, value_name = "ROWS", env = "FAT_STATION_WARM")]
+    #[arg(long, value_name = "ROWS", env = "FAT_STATION_PREFETCH_WARM")]
     pub warm: Option<u64>,
     /// Every row: the directory then holds the row file itself
-    #[arg(long, env = "FAT_STATION_ALL", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "FAT_STATION_PREFETCH_ALL", value_parser = BoolishValueParser::new())]
     pub all: bool,
     /// Print one JSON object
-    #[arg(long, env = "FAT_STATION_JSON", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "FAT_STATION_PREFETCH_JSON", value_parser = BoolishValueParser::new())]
     pub json: bool,
 }
 

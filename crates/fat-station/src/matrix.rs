@@ -121,16 +121,42 @@ impl Matrix {
 
     /// After rows could not be read for `error`: whether that was the fault of a place that was only
     /// assumed, and looking into the object has found another, or that there is none.
-    ///
-    /// # Errors
-    /// As [`Matrix::locate`].
-    pub async fn look_again(&self, error: &Error, traffic: &Traffic) -> Result<bool, Error> {
+    async fn look_again(&self, error: &Error, traffic: &Traffic) -> Result<bool, Error> {
         match (&self.rows, &find(&self.knot)?.columnar) {
             (Some(rows), Some(section)) if may_be_misplaced(error) => {
                 rows.look_again(&self.knot, section, traffic).await
             }
             _ => Ok(false),
         }
+    }
+
+    /// What `read` gives with an embedding over the row table; `None` where the rows go another way.
+    /// Where the rows of a remote object lie is often only assumed until its first reply: when `read`
+    /// fails for a wrong assumption, the object is looked into and `read` begins again.
+    ///
+    /// # Errors
+    /// Those of `read` and [`Matrix::locate`], [`Matrix::columnar`].
+    pub async fn with_rows<T, R>(
+        &self,
+        traffic: &Traffic,
+        stand_in: Option<Arc<StandIn>>,
+        read: impl Fn(Arc<Embedding>) -> R,
+    ) -> Result<Option<T>, Error>
+    where
+        // Not `AsyncFn`: its futures cannot be said to be `Send`.
+        R: Future<Output = Result<T, Error>>,
+    {
+        self.locate(traffic).await?;
+        while self.way()? == Way::Columnar {
+            let embedding = self.columnar(traffic)?.with_stand_in(stand_in.clone());
+            match read(Arc::new(embedding)).await {
+                Err(error) if self.look_again(&error, traffic).await? => {
+                    tracing::warn!("{}", error.chain());
+                }
+                outcome => return outcome.map(Some),
+            }
+        }
+        Ok(None)
     }
 
     /// The way the matrix's rows go.

@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::knot::{OpenKnot, WantedPayload};
 use crate::language::Language;
 use crate::matrix::{EMBED_TOKENS, Matrix};
-use crate::resolver::{Resolution, Way};
+use crate::resolver::Resolution;
 use crate::traffic::{Kind, Traffic};
 use crate::warm::Warming;
 use bytes::Bytes;
@@ -139,9 +139,8 @@ impl Model {
     }
 }
 
-/// Reads the prompt's rows, by the row store where the resolver says so. Where the rows of a remote
-/// object lie is often only assumed until its first reply: a wrong assumption is looked into, and
-/// where the object does not hold the table, the dense block is used.
+/// Reads the prompt's rows, by the row store where the resolver says so, and else from the dense
+/// block.
 async fn embed(
     matrix: &Matrix,
     tokens: Vec<u32>,
@@ -149,17 +148,15 @@ async fn embed(
     traffic: &Traffic,
 ) -> Result<(Arc<Embedding>, EmbeddedPrompt), Error> {
     let stand_in = matrix.stand_in(traffic).await?;
-    matrix.locate(traffic).await?;
-    while matrix.way()? == Way::Columnar {
-        let embedding = matrix.columnar(traffic)?.with_stand_in(stand_in.clone());
-        let embedding = Arc::new(embedding);
-        match EmbeddedPrompt::read(tokens.clone(), &embedding, traffic).await {
-            Ok(read) => return Ok((embedding, read)),
-            Err(error) if matrix.look_again(&error, traffic).await? => {
-                tracing::warn!("{}", error.chain());
-            }
-            Err(error) => return Err(error),
+    let read = |embedding: Arc<Embedding>| {
+        let tokens = tokens.clone();
+        async move {
+            let embedded = EmbeddedPrompt::read(tokens, &embedding, traffic).await?;
+            Ok((embedding, embedded))
         }
+    };
+    if let Some(read) = matrix.with_rows(traffic, stand_in, read).await? {
+        return Ok(read);
     }
     let bytes = matrix.whole(dense_kind, traffic).await?;
     let embedding = Arc::new(Embedding::Dense(matrix.dense_table(bytes)));

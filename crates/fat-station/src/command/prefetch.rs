@@ -9,7 +9,6 @@ use crate::hot_ids::hot_ids;
 use crate::language::{Language, PromptForm};
 use crate::matrix::Matrix;
 use crate::model;
-use crate::resolver::Way;
 use columnar_embed::{ColumnarEmbedBackend, Completeness, DiskTier, RowId};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -67,9 +66,9 @@ pub(super) async fn prefetch(station: &Station, args: &PrefetchArgs) -> Result<(
     }
     // What a station would fetch ahead may be asked for in its own words.
     let warm = args.warm.unwrap_or(station.config.embed_warm_rows);
-    if args.tokens_file.is_none() && args.text.is_none() && warm == 0 && !args.all {
+    if args.ids_file.is_none() && args.text.is_none() && warm == 0 && !args.all {
         return Err(Error::config(
-            "no rows named; give --tokens-file, --text, --warm or --all",
+            "no rows named; give --ids-file, --text, --warm or --all",
         ));
     }
     let text = match &args.text {
@@ -99,7 +98,7 @@ async fn fill(
     let matrix = Matrix::open(Arc::clone(&knot), config)?;
     let rows = matrix.block()?.shape.first().copied().unwrap_or(0);
     let mut wanted = Wanted::new(rows);
-    if let Some(path) = &args.tokens_file {
+    if let Some(path) = &args.ids_file {
         wanted.extend(super::token_ids(path)?)?;
     }
     if let Some(text) = text {
@@ -115,22 +114,17 @@ async fn fill(
     if args.all {
         (0..wanted.rows).for_each(|id| wanted.push(id));
     }
-    matrix.locate(traffic).await?;
-    loop {
-        require_columnar(&matrix)?;
-        let Embedding::Columnar(columnar) = matrix.columnar(traffic)? else {
-            return Err(Error::Lost {
+    let wanted = &wanted;
+    let read = |embedding: Arc<Embedding>| async move {
+        match &*embedding {
+            Embedding::Columnar(columnar) => fetch(columnar.store(), wanted, directory).await,
+            Embedding::Dense(_) => Err(Error::Lost {
                 what: "the row store",
-            });
-        };
-        match fetch(columnar.store(), &wanted, directory).await {
-            // The place of the rows was assumed, and is another one.
-            Err(error) if matrix.look_again(&error, traffic).await? => {
-                tracing::warn!("{}", error.chain());
-            }
-            outcome => return outcome,
+            }),
         }
-    }
+    };
+    let report = matrix.with_rows(traffic, None, read).await?;
+    report.ok_or_else(|| not_columnar(&matrix))
 }
 
 /// Fetches all that is wanted and not there, and looks how much is there then.
@@ -181,15 +175,17 @@ async fn one_batch(
     tier.flush().await.map_err(failed)
 }
 
-/// Refuses a table that is not the one the knot declares.
-fn require_columnar(matrix: &Matrix) -> Result<(), Error> {
-    let resolutions = matrix.resolutions()?;
-    match resolutions.first() {
-        Some(resolution) if resolution.way == Way::Dense => Err(Error::config(format!(
+/// Why nothing could be fetched from the table that was named: it is not the one the knot declares.
+fn not_columnar(matrix: &Matrix) -> Error {
+    match matrix.resolutions().map(|all| all.into_iter().next()) {
+        Ok(Some(resolution)) => Error::config(format!(
             "the rows of {} cannot be fetched: {}",
             resolution.tensor, resolution.reason
-        ))),
-        _ => Ok(()),
+        )),
+        Ok(None) => Error::Lost {
+            what: "the choice of the rows",
+        },
+        Err(error) => error,
     }
 }
 

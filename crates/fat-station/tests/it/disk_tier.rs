@@ -215,11 +215,7 @@ fn rows_of_a_file_of_ids_and_of_a_text_are_fetched_ahead() {
     let mut command = binary();
     command.args(["--columnar-embed", &rows, "--embed-cache-dir"]);
     command.arg(tier.path()).arg("prefetch");
-    command
-        .arg("--tokens-file")
-        .arg(&ids)
-        .arg("--text")
-        .arg(&text);
+    command.arg("--ids-file").arg(&ids).arg("--text").arg(&text);
     let output = command.output().unwrap();
     let said = crate::station::text_of(&output);
     assert!(said.contains("0 already present"), "{said}");
@@ -273,10 +269,10 @@ fn what_prefetch_cannot_do_is_said_by_name() {
     assert_refused(&no_rows, &["--all"], "--columnar-embed");
     assert_refused(&with_tier, &[], "no rows named");
     let no_array = write("a.json", "{}");
-    let no_array = ["--tokens-file", &no_array];
+    let no_array = ["--ids-file", &no_array];
     assert_refused(&with_tier, &no_array, "expected a JSON array");
     let outside = write("b.json", "[1, 10000]");
-    assert_refused(&with_tier, &["--tokens-file", &outside], "token id 10000");
+    assert_refused(&with_tier, &["--ids-file", &outside], "token id 10000");
     let file = write("no-directory", "");
     let no_directory = [rows, ["--embed-cache-dir", &file]].concat();
     assert_refused(&no_directory, &["--warm", "9"], "no-directory");

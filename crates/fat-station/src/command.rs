@@ -101,8 +101,8 @@ impl Station {
         let mut facts = RunFacts {
             model: self
                 .config
-                .knots
-                .first()
+                .knot
+                .as_ref()
                 .map(crate::locator::Locator::stem)
                 .unwrap_or_default(),
             prompt_tokens: tokens.prompt,

@@ -1,5 +1,6 @@
 //! What the flags mean together: places parsed, defaults filled in, contradictions refused.
-//! It opens nothing; the knot's default place is decided here, whether it exists is found later.
+//! It opens nothing and asks nobody: where a knot lies that was not named, and which commit of a
+//! repository is meant, [`crate::places`] finds out.
 
 use crate::cli::{OnFailure, ServerArgs, StationArgs, Verify};
 use crate::error::Error;
@@ -15,7 +16,7 @@ pub struct Config {
     /// Where the embedding rows are; the knot's own matrix where absent.
     pub rows: Option<Locator>,
     /// The knot, where it was named; [`crate::places`] knows where else to look.
-    pub knots: Vec<Locator>,
+    pub knot: Option<Locator>,
     /// What was named on a Hugging Face hub instead, and how the hub is reached.
     pub hub: HubConfig,
     /// Capacity of the row cache, in rows.
@@ -70,7 +71,9 @@ pub enum Cleartext {
 }
 
 impl Config {
-    /// Resolves `args`; `environment` looks up XDG_CACHE_HOME and HOME.
+    /// Resolves `args`; `environment` looks up what no flag of the station's says: `XDG_CACHE_HOME` and
+    /// `HOME` for the cache, the `HF_*` variables for the hub. Proxies and trust anchors are the
+    /// transport's to look up.
     ///
     /// # Errors
     /// [`Error::Config`] where the flags cannot work together.
@@ -121,7 +124,7 @@ impl Config {
         }
         Ok(Self {
             rows,
-            knots: knot.into_iter().collect(),
+            knot,
             hub,
             embed_cache_rows: args.embed_cache_rows,
             embed_cache_dir: args.embed_cache_dir.clone(),
@@ -205,12 +208,12 @@ mod tests {
     #[test]
     fn the_knot_is_looked_for_beside_the_rows() {
         let config = resolve(&["--columnar-embed", "https://h/m/q.rows?sig=s"]).unwrap();
-        assert_eq!(config.knots, [], "`places` looks");
+        assert_eq!(config.knot, None, "`places` looks");
         let config = resolve(&["--columnar-embed", "hf://org/name"]).unwrap();
         assert_eq!(config.rows, None);
         assert_eq!(config.hub.rows.unwrap().to_string(), "hf://org/name@main");
         let config = resolve(&["--columnar-embed", "https://h/q.rows", "--knot", "k.gkq"]).unwrap();
-        assert_eq!(config.knots, [Locator::parse("k.gkq").unwrap()]);
+        assert_eq!(config.knot, Some(Locator::parse("k.gkq").unwrap()));
         let error = resolve(&["--columnar-embed", "https://h/"])
             .unwrap_err()
             .to_string();

@@ -5,7 +5,11 @@ use crate::error::Error;
 use crate::locator::Locator;
 use helix_transport::http::{HttpBackend, HttpClient, HttpConfig};
 use helix_transport::{Credentials, FileSource, RangeSource};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// What origins can do, in the directory of the blocks.
+const CAPABILITY_FILE: &str = "origins.json";
 
 /// Opens the objects of one station, which share connections, trust anchors and retry budget.
 #[derive(Debug, Clone)]
@@ -13,6 +17,8 @@ pub struct Origins {
     cleartext: Cleartext,
     /// For the one origin that wants to know who asks.
     credentials: Option<Credentials>,
+    /// What origins can do, from earlier runs and for later ones.
+    capability_file: Option<PathBuf>,
     /// Made for the first remote object: trust anchors are read then.
     client: Arc<Mutex<Option<HttpClient>>>,
 }
@@ -24,6 +30,7 @@ impl Origins {
         Self {
             cleartext,
             credentials: None,
+            capability_file: None,
             client: Arc::default(),
         }
     }
@@ -33,6 +40,16 @@ impl Origins {
     pub fn with_credentials(self, credentials: Option<Credentials>) -> Self {
         Self {
             credentials,
+            ..self
+        }
+    }
+
+    /// The same opener, which keeps what origins can do with several ranges in `cache_dir`; to be
+    /// called before anything is opened. Without a directory each run learns anew.
+    #[must_use]
+    pub fn with_memory(self, cache_dir: Option<&Path>) -> Self {
+        Self {
+            capability_file: cache_dir.map(|directory| directory.join(CAPABILITY_FILE)),
             ..self
         }
     }
@@ -70,6 +87,7 @@ impl Origins {
         let made = HttpClient::new(HttpConfig {
             http2_prior_knowledge: self.cleartext == Cleartext::Http2,
             credentials: self.credentials.clone(),
+            capability_file: self.capability_file.clone(),
             ..HttpConfig::default()
         })?;
         Ok(client.insert(made).clone())

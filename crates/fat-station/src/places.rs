@@ -62,7 +62,9 @@ impl Places {
             (None, None) => None,
             _ => hub::credentials(&hub.settings)?,
         };
-        let origins = Origins::new(config.cleartext).with_credentials(credentials);
+        let origins = Origins::new(config.cleartext)
+            .with_credentials(credentials)
+            .with_memory(config.cache_dir.as_deref());
         let open = |reference| HubRepository::open(reference, &hub.settings, &origins, traffic);
         let (mut rows, mut repository) = (config.rows.clone(), None);
         if let Some(reference) = &hub.rows {
@@ -70,8 +72,7 @@ impl Places {
             rows = Some(opened.rows(reference)?);
             repository = Some(opened);
         }
-        let mut knots: Vec<Candidate> =
-            config.knots.iter().cloned().map(Candidate::Named).collect();
+        let mut knots: Vec<Candidate> = config.knot.iter().cloned().map(Candidate::Named).collect();
         let mut manifest = None;
         if let Some(named) = rows.as_ref().filter(|rows| may_be_manifest(rows)) {
             manifest = read_manifest(&origins, named, traffic).await?;

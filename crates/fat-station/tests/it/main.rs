@@ -19,6 +19,7 @@ mod failures;
 mod generation;
 mod hub;
 mod mixed_rows;
+mod origins;
 mod row_sources;
 mod server;
 mod signals;

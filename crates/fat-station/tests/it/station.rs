@@ -61,6 +61,16 @@ impl Origin {
         format!("{}/{name}", self.url)
     }
 
+    /// Ranges in each request so far for a path with this ending, as the replies ended.
+    pub(crate) fn ranges_of(&self, ending: &str) -> Vec<usize> {
+        let text = std::fs::read_to_string(&self.log).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines
+            .filter(|line: &Value| line["path"].as_str().unwrap().ends_with(ending))
+            .map(|line| line["range"].as_str().unwrap().split(',').count())
+            .collect()
+    }
+
     /// Shuts the origin down and reads its log: body bytes and requests for paths with this ending.
     pub(crate) fn stop(mut self) -> AccessLog {
         let server = self.server.take().unwrap();

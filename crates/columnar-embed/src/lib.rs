@@ -1,8 +1,9 @@
 //! Embedding rows by byte range: row layout, shared row cache, verified rows. Not a model, not a
 //! container format and not a transport. Specification: docs/format/row-store.md.
 //!
-//! A *row store* is one matrix whose rows lie at a fixed stride in one object. A decoder that is
-//! about to embed 600 tokens needs about 109 distinct rows of it, not the matrix:
+//! A *row store* is one matrix whose rows lie in one object: at a fixed stride, or where a sidecar says,
+//! if they are of several kinds. A decoder that is about to embed 600 tokens needs about 109 distinct
+//! rows of it, not the matrix:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,7 +42,7 @@
 //! | [`verify`] | a pinned tree with its path table, at hand or by range |
 //! | [`backend`] | the store: cache, single flight, one plan a batch |
 //! | [`disk`] | rows kept on disk, shared by stations and restarts |
-//! | [`writer`] | bare row files, written atomically |
+//! | [`writer`] | row files, of one kind of rows or several, written atomically |
 
 pub mod backend;
 mod batch;

@@ -269,17 +269,39 @@ impl Error {
         }
     }
 
-    /// The error and its causes in one line.
+    /// The error and its causes in one line. Each layer names the object it concerns, for those that
+    /// hold it alone; here it is named once.
     #[must_use]
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
+        let object = self.object();
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
+            let full = error.to_string();
+            let after = object.and_then(|object| full.strip_prefix(object));
+            match after.map(|rest| rest.strip_prefix(": ").unwrap_or(rest)) {
+                // What an inner layer adds to the object it has in common with the outer one.
+                Some("" | " could not be read") => {}
+                Some(rest) => {
+                    text.push_str(": ");
+                    text.push_str(rest.trim_start());
+                }
+                None => {
+                    text.push_str(": ");
+                    text.push_str(&full);
+                }
+            }
             cause = error.source();
         }
         text
+    }
+
+    /// The object this error's own text names, where its causes may name it again.
+    fn object(&self) -> Option<&str> {
+        match self {
+            Self::Origin { object, .. } | Self::Rows { object, .. } => Some(object),
+            _ => None,
+        }
     }
 }
 
@@ -362,6 +384,41 @@ fn list(tried: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_is_named_once() {
+        let object = "http://h/m.rows";
+        let ignored = || helix_transport::Error::RangeIgnored {
+            object: object.to_owned(),
+            range: helix_transport::ByteRange::new(64, 128).unwrap(),
+            offered_bytes: Some(640),
+        };
+        let said = "range 64..128 ignored: the origin offers the whole object instead; serve it from one \
+                    that answers ranges with 206";
+        let read = columnar_embed::Error::Read {
+            object: object.to_owned(),
+            source: std::sync::Arc::new(ignored()),
+        };
+        assert_eq!(
+            Error::rows(object, read).chain(),
+            format!("embedding rows of {object}: {said}")
+        );
+        let tried = helix_transport::Error::GaveUp {
+            object: object.to_owned(),
+            attempts: 3,
+            reason: helix_transport::error::GaveUp::Attempts,
+            last: Box::new(ignored()),
+        };
+        assert_eq!(
+            Error::origin(object, tried).chain(),
+            format!("reading {object}: gave up after 3 attempts: attempts used up: {said}")
+        );
+        // Another object's name stays: a shard, or where a redirect led.
+        assert_eq!(
+            Error::origin("http://h/index", ignored()).chain(),
+            format!("reading http://h/index: {object}: {said}")
+        );
+    }
 
     #[test]
     fn a_damaged_knot_is_not_a_wrong_one() {

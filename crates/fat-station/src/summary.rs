@@ -101,9 +101,9 @@ pub struct BytesSummary {
     pub paths: KindSummary,
     /// The head.
     pub head: KindSummary,
-    /// Layers, norms and the tokenizer.
+    /// Layers, norms, the tokenizer, the list of hot ids, the sketch of the rows.
     pub blocks: KindSummary,
-    /// The front of the knot.
+    /// Manifests, a hub's account of a repository, the front of the knot, headers of row tables.
     pub probe: KindSummary,
 }
 

@@ -15,9 +15,11 @@ pub struct Traffic {
     pub paths: Arc<Meter>,
     /// The head: the tied matrix or `lm_head`.
     pub head: Arc<Meter>,
-    /// Layers, norms and the tokenizer.
+    /// Layers, norms and the tokenizer; the list of hot ids and the sketch of the rows, where they are
+    /// used.
     pub blocks: Arc<Meter>,
-    /// The front of the knot.
+    /// What is read to know what to read: manifests, a hub's account of a repository, the front of the
+    /// knot, the headers of the files that rows lie in.
     pub probe: Arc<Meter>,
     /// What became of each row asked of the store.
     pub outcomes: Arc<RowOutcomes>,
@@ -135,9 +137,9 @@ impl Traffic {
 /// Kinds of bytes that this crate reads itself; rows and paths are the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The front of the knot.
+    /// Manifests, a hub's account of a repository, the front of the knot, headers of row tables.
     Probe,
-    /// Layers, norms and the tokenizer.
+    /// Layers, norms, the tokenizer, the list of hot ids, the sketch of the rows.
     Blocks,
     /// The head.
     Head,

@@ -1,6 +1,7 @@
 //! What cannot work is named, with numbers and the documented exit code, and gives no secret away.
 
 use crate::station::{Finished, Origin, binary, packed, run};
+use range_testkit::{Fault, FaultServer, Object, Script};
 use std::path::Path;
 
 const RUN: [&str; 4] = ["--raw", "--max-tokens", "4", "abc"];
@@ -61,6 +62,29 @@ fn a_table_of_another_length_is_not_used() {
             }
         }
     }
+}
+
+#[test]
+fn an_origin_without_ranges_is_named_once_with_what_to_do() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let object = |name: &str| Object::bytes(std::fs::read(packed(name)).unwrap());
+    let script = Script::always(Fault::WholeObject);
+    let rows = object("tied.rows");
+    let server = runtime.block_on(FaultServer::start("/m.rows", rows, script));
+    let server = server.unwrap();
+    let (url, knot) = (server.url("/m.rows"), packed("tied.gkq"));
+    let finished = run(&["--columnar-embed", &url, "--knot", &knot], &RUN);
+    refused(
+        &finished,
+        64,
+        &["serve it from one that answers ranges with 206"],
+    );
+    let said = finished
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("fat-station: "));
+    let said = said.unwrap_or_default();
+    assert_eq!(said.matches(&url).count(), 1, "{said}");
 }
 
 #[test]

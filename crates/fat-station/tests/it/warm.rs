@@ -13,6 +13,11 @@ use fat_station::warm::Warming;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Ids of the tiny model's tokenizer: printable bytes first, in the order of their codes.
+const LETTER_E: u32 = b'e' as u32 - b'!' as u32;
+/// The second of the bytes that print nothing, `\u{1}`, behind 188 that do.
+const CONTROL_ONE: u32 = 189;
+
 const RUN: [&str; 5] = ["--raw", "--ignore-eos", "--max-tokens", "4", "abc"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +49,12 @@ async fn the_hottest_rows_are_in_memory_and_on_disk() {
         );
         let hot = hot_ids(&knot, 50, &traffic).await.unwrap();
         assert_eq!(hot.len(), 50);
-        // Letters of the counted text are hotter than bytes that no text has: `e` before `\u{1}`.
+        // Letters of the counted text are hotter than bytes that no text has.
+        let all = hot_ids(&knot, u64::MAX, &traffic).await.unwrap();
+        assert_eq!(all[..50], hot);
+        let place = |id: u32| all.iter().position(|hot| *hot == id).unwrap();
+        assert!(place(LETTER_E) < 5, "{hot:?}");
+        assert!(place(CONTROL_ONE) >= 50, "{hot:?}");
         let read = embedding
             .rows(&hot, Phase::Prefill, &traffic)
             .await

@@ -132,7 +132,7 @@ pub enum Found {
     Rows(Located),
     /// The object begins as a knot; a reader of knots finds the matrix.
     Knot,
-    /// The object is a manifest, of this many bytes; a reader of manifests finds the row file.
+    /// The object is a manifest, of which this is the text; a reader of manifests finds the row file.
     Manifest(Bytes),
 }
 

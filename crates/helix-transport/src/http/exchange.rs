@@ -417,6 +417,10 @@ impl Target {
             url: redacted(url),
             reason: error.to_string(),
         };
+        let mut range = HeaderValue::try_from(ask.range_value())
+            .map_err(|error| refused(hyper::http::Error::from(error)))?;
+        // Never the same twice: in HTTP/2's field table it would only push out what is.
+        range.set_sensitive(true);
         let proxy = lease.origin().asked_proxy();
         // HTTP/2 carries the authority in the request's own fields, and a proxy is asked in
         // absolute form (RFC 9112 section 3.2.2).
@@ -441,7 +445,7 @@ impl Target {
         builder = builder
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
             .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
-            .header(RANGE, ask.range_value());
+            .header(RANGE, range);
         if let Some(etag) = self.pinned.get().and_then(|version| version.etag.as_ref()) {
             builder = builder.header(IF_MATCH, etag.as_str());
         }

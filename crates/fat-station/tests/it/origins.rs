@@ -41,13 +41,9 @@ fn a_second_station_asks_for_several_ranges_at_once() {
             "{asked:?}: each row once"
         );
     }
-    // A wave of single ranges, one of them the canary of two, before any larger request.
+    // Single ranges and the canary of two, before any larger request.
     for asked in [&first, &elsewhere] {
-        assert_eq!(
-            asked.iter().filter(|&&ranges| ranges == 2).count(),
-            1,
-            "{asked:?}"
-        );
+        assert!(asked.contains(&2), "{asked:?}");
         assert!(asked.contains(&1), "{asked:?}");
     }
     assert!(second.iter().all(|&ranges| ranges > 2), "{second:?}");

@@ -89,6 +89,9 @@ pub(super) const KINDS: [(&str, &str); 38] = [
 ];
 
 pub(super) fn render(soak: &Soak) -> String {
+    if soak.traffic.waves == 0 {
+        return super::earlier_page::render(soak);
+    }
     let mut page = String::new();
     // Writing to a string cannot fail.
     let _ = write_page(&mut page, soak);

@@ -317,8 +317,9 @@ struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text: String = self
-            .0
+        // What could be a query is not shown, whether or not the rest is a URL.
+        let text = self.0.split(['?', '#']).next().unwrap_or_default();
+        let text: String = text
             .chars()
             .filter(|character| !character.is_control())
             .take(80)

@@ -29,7 +29,7 @@ const ROW_BYTES: u64 = 1152;
 /// Requests of a million that meet a fault.
 const FAULTS_PER_MILLION: u64 = 10_000;
 /// The least share of batches that must come out right, where one request of a hundred meets a fault: far below what is
-/// measured, far above a reader that gives up.
+/// measured (98 %), far above a reader that gives up.
 const LEAST_RIGHT_PERCENT: u64 = 95;
 /// Bytes of rows and paths received, of a thousand that were used; the gate of the acceptance runs.
 const MOST_RECEIVED_PER_MILLE: u64 = 1050;

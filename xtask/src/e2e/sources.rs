@@ -230,9 +230,9 @@ fn assemble(
         summary.integrity_failures == 0,
         "rows did not verify".into(),
     );
-    // One span of a plan for so few rows is a row, or two that are neighbours.
+    // One span of a plan for so few rows is a row, or two with the one between them.
     let guessed = if source.probe == Probe::Guess {
-        2 * bytes.rows.useful / summary.embedding.distinct_rows.max(1)
+        3 * bytes.rows.useful / summary.embedding.distinct_rows.max(1)
     } else {
         0
     };

@@ -75,7 +75,7 @@ impl TableFiles {
 
     /// Whether our rows are the file at `path`.
     fn is_at(&self, path: &std::path::Path) -> bool {
-        match (self.data.metadata(), fs::metadata(path)) {
+        match (self.data.metadata(), fs::symlink_metadata(path)) {
             (Ok(ours), Ok(theirs)) => (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()),
             _ => false,
         }

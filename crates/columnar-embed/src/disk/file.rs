@@ -2,9 +2,9 @@
 //! thread, no queue, no lock. Specification: docs/format/row-cache.md.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, ErrorKind},
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process,
     sync::{
@@ -15,6 +15,7 @@ use std::{
 };
 
 use helix_transport::ByteRange;
+use rustix::fs::OFlags;
 
 use super::layout::{ABSENT, CachedTable, ENTRY_BYTES, EntryKey, HEADER_BYTES, VERSION};
 use crate::{Error, Row, layout::RowId, row_map::RowMap};
@@ -252,19 +253,24 @@ fn open_map(directory: &Path, table: &CachedTable, map_bytes: u64) -> Result<Ope
 }
 
 /// Opens `path` for reading and writing, or only for reading where it may not be written. A file of
-/// another length is set aside.
+/// another length is set aside. What is no regular file is refused, a symbolic link above all: the file
+/// that it leads to is not of this cache, and would be written over.
 fn open_existing(path: &Path, len_bytes: u64) -> Result<Option<Opened>, Error> {
     let failed = |error| Error::disk(path, "open", error);
-    // Looked at first: opening a FIFO would wait for its other end.
-    match fs::metadata(path) {
+    // Looked at first for the sake of what is said; what counts is what was opened, below.
+    match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
-        Ok(metadata) if !metadata.is_file() => {
-            return Err(failed(io::Error::other("it is no regular file")));
-        }
-        Ok(_) => {}
+        Ok(metadata) => regular(&metadata).map_err(failed)?,
     }
-    let opened = match OpenOptions::new().read(true).write(true).open(path) {
+    // No link is followed, and no FIFO waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let open = |write| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(write).custom_flags(flags);
+        options.open(path)
+    };
+    let opened = match open(true) {
         Ok(file) => Opened {
             file,
             writable: true,
@@ -277,19 +283,32 @@ fn open_existing(path: &Path, len_bytes: u64) -> Result<Option<Opened>, Error> {
             ) =>
         {
             Opened {
-                file: File::open(path).map_err(failed)?,
+                file: open(false).map_err(failed)?,
                 writable: false,
             }
         }
         Err(error) => return Err(failed(error)),
     };
-    let found = opened.file.metadata().map_err(failed)?.len();
+    let metadata = opened.file.metadata().map_err(failed)?;
+    regular(&metadata).map_err(failed)?;
+    let found = metadata.len();
     if found != len_bytes {
         let why = format!("it has {found} bytes, expected {len_bytes}");
         set_aside(path, &opened.file, &why)?;
         return Ok(None);
     }
     Ok(Some(opened))
+}
+
+fn regular(metadata: &Metadata) -> io::Result<()> {
+    let why = if metadata.is_file() {
+        return Ok(());
+    } else if metadata.is_symlink() {
+        "it is a symbolic link, expected a regular file; remove it, or name another directory"
+    } else {
+        "it is no regular file; remove it, or name another directory"
+    };
+    Err(io::Error::new(ErrorKind::InvalidInput, why))
 }
 
 /// Makes a sparse file of `len_bytes` bytes that begins with `header` appear at `path`, unless one
@@ -324,7 +343,7 @@ fn create(path: &Path, len_bytes: u64, header: &[u8]) -> Result<(), Error> {
 /// now.
 fn set_aside(path: &Path, file: &File, why: &str) -> Result<(), Error> {
     let failed = |error| Error::disk(path, "set aside", error);
-    let same = match (file.metadata(), fs::metadata(path)) {
+    let same = match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(theirs)) => (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()),
         _ => false,
     };

@@ -244,6 +244,31 @@ fn a_map_of_another_release_is_left_alone() {
 }
 
 #[test]
+fn no_link_is_followed_and_what_it_leads_to_is_not_written() {
+    let whole_file = vec![b'p'; whole().len()];
+    let at = [partial_path, complete_path, |directory: &Path, _: &_| {
+        map_file(directory)
+    }];
+    for place in at {
+        for target in ["foreign", "nothing there"] {
+            let directory = TempDir::new().unwrap();
+            let foreign = directory.path().join("foreign");
+            fs::write(&foreign, &whole_file).unwrap();
+            let link = place(directory.path(), &table());
+            std::os::unix::fs::symlink(directory.path().join(target), &link).unwrap();
+            let error = TableFiles::open(directory.path(), table(), map()).unwrap_err();
+            let Error::Disk { path, source, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(path, &link);
+            assert!(source.to_string().contains("a symbolic link"), "{source}");
+            assert!(fs::read(&foreign).unwrap() == whole_file);
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        }
+    }
+}
+
+#[test]
 fn places_that_cannot_be_used_are_named_without_waiting() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("file");

@@ -3,6 +3,7 @@
 
 use std::{
     collections::VecDeque,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
@@ -209,9 +210,10 @@ impl Shared {
             let cause = cause.map(|cause| format!(": {cause}"));
             tracing::warn!(
                 "the row cache in {} keeps no more rows: {error}{}; rows are fetched again and kept in \
-                 memory. Make room or give write permission there, or name another directory",
+                 memory{}",
                 self.directory.display(),
-                cause.unwrap_or_default()
+                cause.unwrap_or_default(),
+                advice(&error)
             );
         }
         let mut queue = self.lock();
@@ -252,6 +254,16 @@ impl Shared {
     /// Every step leaves the queue whole, so a poisoned lock is as good as any.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an operator can do, where the cause does not say it itself.
+fn advice(error: &Error) -> &'static str {
+    match error {
+        Error::Disk { source, .. } if source.kind() != ErrorKind::InvalidInput => {
+            ". Make room or give write permission there, or name another directory"
+        }
+        _ => "",
     }
 }
 

@@ -170,7 +170,7 @@ pub enum Error {
         /// The row file.
         path: PathBuf,
         /// The cause.
-        source: columnar_embed::Error,
+        source: Box<columnar_embed::Error>,
     },
     /// The tokenizer could not be brought into its compact form.
     #[error("tokenizer of `{}`", path.display())]
@@ -233,7 +233,10 @@ pub enum Error {
         found: String,
     },
     /// What was published is not read as it was sent.
-    #[error("{object}: {part} read back: expected {expected}, found {found}")]
+    #[error(
+        "{object}: {part} read back: expected {expected}, found {found}; delete it, there and in caches, \
+         and publish again"
+    )]
     ReadBack {
         /// The object's place.
         object: String,
@@ -285,6 +288,15 @@ impl Error {
     pub(crate) fn knot(path: &Path) -> impl Fn(gkq_v2::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Knot {
+            path: path.clone(),
+            source: Box::new(source),
+        }
+    }
+
+    /// A fault of rows with the path of their file; for `map_err`.
+    pub(crate) fn rows(path: &Path) -> impl Fn(columnar_embed::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Rows {
             path: path.clone(),
             source: Box::new(source),
         }

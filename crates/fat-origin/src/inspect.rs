@@ -210,10 +210,7 @@ fn sidecar_of(block: &Block, file: &KnotFile) -> Result<Option<SidecarSummary>, 
     let Some(bytes) = range.and_then(|range| file.knot.front_slice(&range)) else {
         return Ok(None);
     };
-    let sidecar = Sidecar::parse(bytes).map_err(|source| Error::Rows {
-        path: file.path.clone(),
-        source,
-    })?;
+    let sidecar = Sidecar::parse(bytes).map_err(Error::rows(&file.path))?;
     Ok(Some(SidecarSummary::of(&sidecar, bytes.len() as u64)))
 }
 

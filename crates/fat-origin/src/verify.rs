@@ -7,7 +7,7 @@ mod mixed;
 use std::path::{Path, PathBuf};
 
 use columnar_embed::{RowTree, RowTreeBuilder};
-use gkq_v2::{Block, Columnar, SectionKind};
+use gkq_v2::{Block, Columnar, EmbedSketch, SectionKind};
 use serde::Serialize;
 
 use crate::Error;
@@ -78,6 +78,7 @@ pub fn verify(knot: &Path, rows: Option<&Path>) -> Result<VerifyReport, Error> {
         .bar
         .set_total(file.knot.object_bytes().saturating_add(rows_bytes));
     check.sections()?;
+    check.sketches()?;
     check.blocks()?;
     check.padding()?;
     check.rows(rows.as_ref())?;
@@ -109,6 +110,33 @@ impl Check<'_> {
                 &section.range,
                 section.blake3,
             )?;
+        }
+        Ok(())
+    }
+
+    /// A sketch whose digest is right may still be one that no station takes.
+    fn sketches(&mut self) -> Result<(), Error> {
+        for block in self.knot.knot.blocks() {
+            let section = self.knot.knot.section_of(&block.name, SectionKind::Sketch);
+            let (Some(section), &[rows, cols]) = (section, block.shape.as_slice()) else {
+                continue;
+            };
+            let part = format!("section {}", section.kind);
+            let offset = section.range.start;
+            let told = |found: &Difference| found.part == part && found.offset == offset;
+            if self.report.differences.iter().any(told) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            self.knot.chunks(&section.range, CHUNK_BYTES, |chunk| {
+                bytes.extend_from_slice(chunk);
+                Ok(())
+            })?;
+            if let Err(error) = EmbedSketch::parse(bytes.as_slice(), rows, cols) {
+                let file = &self.knot.path;
+                let expected = "a sketch that stations take".to_owned();
+                self.differ(At { file, offset }, part, expected, error.to_string());
+            }
         }
         Ok(())
     }
@@ -365,12 +393,9 @@ fn rebuild(
     columnar: &Columnar,
     rows: Option<&DataFile>,
 ) -> Result<Option<(RowTree, [u8; 32])>, Error> {
-    let rows_error = |source| Error::Rows {
-        path: knot.path.clone(),
-        source,
-    };
+    let rows_error = Error::rows(&knot.path);
     let mut builder =
-        RowTreeBuilder::new(columnar.rows, blake3::Hasher::new()).map_err(rows_error)?;
+        RowTreeBuilder::new(columnar.rows, blake3::Hasher::new()).map_err(&rows_error)?;
     let row_bytes = u64::from(columnar.row_bytes).max(1);
     let chunk = (CHUNK_BYTES / row_bytes).max(1) * row_bytes;
     let width = usize::try_from(row_bytes).unwrap_or(usize::MAX);
@@ -378,14 +403,14 @@ fn rebuild(
         bytes
             .chunks(width)
             .try_for_each(|row| builder.push(row))
-            .map_err(rows_error)
+            .map_err(&rows_error)
     };
     match rows {
         Some(rows) if rows.len_bytes != columnar.rows.saturating_mul(row_bytes) => return Ok(None),
         Some(rows) => knot_file::chunks(rows, &(0..rows.len_bytes), chunk, push)?,
         None => knot.chunks(&block.payload, chunk, push)?,
     }
-    let (tree, paths) = builder.finish().map_err(rows_error)?;
+    let (tree, paths) = builder.finish().map_err(&rows_error)?;
     Ok(Some((tree, *paths.finalize().as_bytes())))
 }
 

@@ -224,10 +224,7 @@ impl<'a> Packing<'a> {
             return rows;
         }
         let rows_path = output.rows();
-        let rows_error = |source| Error::Rows {
-            path: rows_path.clone(),
-            source,
-        };
+        let rows_error = Error::rows(&rows_path);
         let shape = selected.shape.as_slice();
         let rows = shape.first().copied().unwrap_or(0);
         let row_bytes = selected
@@ -242,14 +239,14 @@ impl<'a> Packing<'a> {
         let mut matrix = self.matrix_place(id)?;
         let paths = self.path_writer(id)?;
         let mut file =
-            RowFileWriter::create(&rows_path, rows, row_bytes, paths).map_err(rows_error)?;
+            RowFileWriter::create(&rows_path, rows, row_bytes, paths).map_err(&rows_error)?;
         let error = self.pump(&selected, |bytes| {
             for row in bytes.chunks(row_bytes as usize) {
-                file.push(row).map_err(rows_error)?;
+                file.push(row).map_err(&rows_error)?;
             }
             matrix.as_mut().map_or(Ok(()), |place| place.put(bytes))
         })?;
-        let written = file.finish().map_err(rows_error)?;
+        let written = file.finish().map_err(&rows_error)?;
         let blake3 = written.blake3;
         self.record(Payload::Block(id), blake3)?;
         self.record_conversion(id, &selected, error)?;

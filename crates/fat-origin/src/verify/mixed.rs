@@ -117,12 +117,9 @@ impl Check<'_> {
         sidecar: &Sidecar,
         rows: &DataFile,
     ) -> Result<(), Error> {
-        let rows_error = |source| Error::Rows {
-            path: rows.path.clone(),
-            source,
-        };
+        let rows_error = Error::rows(&rows.path);
         let mut tree =
-            RowTreeBuilder::new(sidecar.rows(), blake3::Hasher::new()).map_err(rows_error)?;
+            RowTreeBuilder::new(sidecar.rows(), blake3::Hasher::new()).map_err(&rows_error)?;
         let (mut stored_digest, mut wide_digest) = (blake3::Hasher::new(), blake3::Hasher::new());
         let mut compared = Compared::default();
         let width = u64::from(sidecar.matrix_row_bytes()).max(1);
@@ -133,11 +130,8 @@ impl Check<'_> {
             let ids = first..end;
             let wide = widened(sidecar, rows, ids.clone(), |id, stored| {
                 stored_digest.update(stored);
-                tree.push(stored).map_err(|source| Error::Rows {
-                    path: rows.path.clone(),
-                    source,
-                })?;
-                sidecar.widen(id, stored).map_err(rows_error)
+                tree.push(stored).map_err(Error::rows(&rows.path))?;
+                sidecar.widen(id, stored).map_err(&rows_error)
             })?;
             wide_digest.update(&wide);
             if !block.is_external() {
@@ -148,7 +142,7 @@ impl Check<'_> {
         }
         self.report.payloads += 1;
         self.report.bytes += rows.len_bytes;
-        let (tree, paths) = tree.finish().map_err(rows_error)?;
+        let (tree, paths) = tree.finish().map_err(&rows_error)?;
         let paths = *paths.finalize().as_bytes();
         let stored = *stored_digest.finalize().as_bytes();
         self.tell_stored(sidecar, &rows.path, &block.name, stored);
@@ -200,20 +194,17 @@ fn widened(
     ids: Range<u64>,
     mut each: impl FnMut(RowId, &[u8]) -> Result<Vec<u8>, Error>,
 ) -> Result<Vec<u8>, Error> {
-    let rows_error = |source| Error::Rows {
-        path: rows.path.clone(),
-        source,
-    };
-    let start = sidecar.range(RowId(ids.start)).map_err(rows_error)?.start;
+    let rows_error = Error::rows(&rows.path);
+    let start = sidecar.range(RowId(ids.start)).map_err(&rows_error)?.start;
     let last = RowId(ids.end.saturating_sub(1));
-    let end = sidecar.range(last).map_err(rows_error)?.end;
+    let end = sidecar.range(last).map_err(&rows_error)?.end;
     // A few megabytes: no stored row is much longer than a widened one.
     let mut stored = vec![0; usize::try_from(end - start).unwrap_or(0)];
     rows.read_at(&mut stored, start)?;
     let mut wide = Vec::new();
     let mut rest = stored.as_slice();
     for id in ids.map(RowId) {
-        let bytes = sidecar.range(id).map_err(rows_error)?.len();
+        let bytes = sidecar.range(id).map_err(&rows_error)?.len();
         let (row, behind) = rest.split_at(usize::try_from(bytes).unwrap_or(0).min(rest.len()));
         wide.extend(each(id, row)?);
         rest = behind;

@@ -19,28 +19,25 @@ impl Packing<'_> {
     ) -> Result<Rows, Error> {
         let (id, selected) = self.plan.embedding.clone();
         let (rows_path, sidecar_path) = (output.rows(), output.sidecar());
-        let rows_error = |source| Error::Rows {
-            path: rows_path.clone(),
-            source,
-        };
+        let rows_error = Error::rows(&rows_path);
         let mut matrix = self.matrix_place(id)?;
         let paths = self.path_writer(id)?;
         let sidecar = assignment.sidecar(&selected)?;
         let mut file =
-            MixedRowFileWriter::create(&rows_path, sidecar, paths).map_err(rows_error)?;
+            MixedRowFileWriter::create(&rows_path, sidecar, paths).map_err(&rows_error)?;
         // The block's digest is asked even where the knot does not hold it.
         let mut block = blake3::Hasher::new();
         let mut mixer = RowMixer::new(&selected, assignment)?;
         self.source_rows(&selected, |rows| {
             mixer.encode(rows, |row| {
-                file.push(row.kind, &row.stored).map_err(rows_error)?;
+                file.push(row.kind, &row.stored).map_err(&rows_error)?;
                 block.update(&row.wide);
                 let place = matrix.as_mut();
                 place.map_or(Ok(()), |place| place.put(&row.wide))
             })
         })?;
-        let mixed = file.finish(&mixer.errors()).map_err(rows_error)?;
-        let sidecar = Sidecar::parse(&mixed.sidecar).map_err(rows_error)?;
+        let mixed = file.finish(&mixer.errors()).map_err(&rows_error)?;
+        let sidecar = Sidecar::parse(&mixed.sidecar).map_err(&rows_error)?;
         std::fs::write(&sidecar_path, &mixed.sidecar).map_err(Error::io(&sidecar_path, "write"))?;
         self.record(Payload::Block(id), *block.finalize().as_bytes())?;
         self.record_conversion(id, &selected, mixer.largest_error())?;

@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Characters of an error's line; what is longer was not written for people.
+const SHOWN_CHARS: usize = 2000;
+
 /// What went wrong in the station.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -296,6 +299,18 @@ impl Error {
         text
     }
 
+    /// [`Error::chain`] for a terminal: what came from elsewhere cannot steer it, begin a line of its own
+    /// or fill it.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let chain = self.chain();
+        match self {
+            // The line breaks are ours: each place was shown on its own.
+            Self::NoKnot { .. } => chain.split('\n').map(shown).collect::<Vec<_>>().join("\n"),
+            _ => shown(&chain),
+        }
+    }
+
     /// The object this error's own text names, where its causes may name it again.
     fn object(&self) -> Option<&str> {
         match self {
@@ -378,7 +393,25 @@ fn transport_class(kind: helix_transport::ErrorKind) -> FailureClass {
 }
 
 fn list(tried: &[String]) -> String {
-    tried.iter().map(|place| format!("\n  {place}")).collect()
+    let places = tried.iter().map(|place| format!("\n  {}", shown(place)));
+    places.collect()
+}
+
+/// `text` with its control characters escaped, cut where it is too long to be read.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len().min(SHOWN_CHARS));
+    for (at, character) in text.chars().enumerate() {
+        if at == SHOWN_CHARS {
+            shown.push('\u{2026}');
+            break;
+        }
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -418,6 +451,19 @@ mod tests {
             Error::origin("http://h/index", ignored()).chain(),
             format!("reading http://h/index: {object}: {said}")
         );
+    }
+
+    #[test]
+    fn what_a_server_says_does_not_steer_a_terminal() {
+        let evil = "\u{1b}]0;owned\u{7}\nfat-station: all is well\u{9b}é";
+        let said = r"\u{1b}]0;owned\u{7}\nfat-station: all is well\u{9b}é";
+        assert_eq!(Error::config(evil).line(), said);
+        let tried = vec![evil.to_owned(), "b".to_owned()];
+        let line = Error::NoKnot { tried }.line();
+        assert!(line.ends_with(&format!("\n  {said}\n  b")), "{line}");
+        let long = Error::config("é".repeat(2001)).line();
+        assert_eq!(long, "é".repeat(2000) + "…");
+        assert_eq!(Error::config("é".repeat(2000)).line(), "é".repeat(2000));
     }
 
     #[test]

@@ -208,7 +208,10 @@ impl HubRepository {
                  is HF_ENDPOINT a hub?"
             ))
         })?;
-        if !info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) || info.sha.is_empty() {
+        // Of SHA-1, or of SHA-256.
+        let is_commit = [40, 64].contains(&info.sha.len())
+            && info.sha.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_commit {
             return Err(Error::config(format!(
                 "{endpoint} names no commit for {reference}"
             )));

@@ -15,6 +15,7 @@ use crate::model::Model;
 use crate::summary::{EmbeddingKind, RunFacts, Summary};
 use crate::telemetry;
 use crate::traffic::Traffic;
+use crate::user_file;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub async fn execute(cli: Cli, started: Instant) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            telemetry::say(&format!("fat-station: {}", error.chain()));
+            telemetry::say(&format!("fat-station: {}", error.line()));
             error.exit_code()
         }
     }
@@ -180,9 +181,9 @@ fn print_line(text: &str) -> Result<(), Error> {
     writeln!(std::io::stdout().lock(), "{text}").map_err(Error::Output)
 }
 
-/// Token ids from a JSON array in a file, at least one.
-fn token_ids(path: &Path) -> Result<Vec<u32>, Error> {
-    let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+/// Token ids from a JSON array in the file that `flag` names, at least one.
+fn token_ids(flag: &str, path: &Path) -> Result<Vec<u32>, Error> {
+    let text = user_file::read_text(flag, path, user_file::MAX_BYTES)?;
     let ids: Vec<u32> = serde_json::from_str(&text).map_err(|error| {
         Error::config(format!(
             "{}: expected a JSON array of token ids: {error}",

@@ -45,6 +45,7 @@ pub mod stand_in;
 pub mod summary;
 pub mod telemetry;
 pub mod traffic;
+mod user_file;
 pub mod warm;
 
 /// The page on taking the crates into another station, compiled as a documentation test.

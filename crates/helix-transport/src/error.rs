@@ -383,6 +383,8 @@ impl Error {
             Error::Io { source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => ErrorKind::NotFound,
                 std::io::ErrorKind::PermissionDenied => ErrorKind::Auth,
+                // No regular file: another try finds the same.
+                std::io::ErrorKind::InvalidInput => ErrorKind::Config,
                 _ => ErrorKind::Transient,
             },
             Error::Connect { .. } | Error::Interrupted { .. } | Error::Timeout { .. } => {

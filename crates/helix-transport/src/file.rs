@@ -2,8 +2,8 @@
 //! knots itself) and not a cache. The open descriptor keeps a replaced file's old content; writing
 //! into it in place is noticed by length and modification time.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
+use rustix::fs::OFlags;
 
 use crate::source::check_inside;
 use crate::{ByteRange, Error, ObjectVersion, RangeSource, ReadOptions};
@@ -50,15 +51,19 @@ impl FileSource {
     /// Opens `path` for reading and pins its version.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be opened or is a directory.
+    /// [`Error::Io`] if it cannot be opened or is no regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let open = || {
-            let file = File::open(path)?;
-            if file.metadata()?.is_dir() {
-                return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory));
-            }
+            // Opening a device may do something; what counts is what was opened. No FIFO is waited for.
+            regular(&path.metadata()?)?;
+            let mut options = OpenOptions::new();
+            options.read(true);
+            let file = options
+                .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+                .open(path)?;
+            regular(&file.metadata()?)?;
             let pinned = FileStamp::of(&file)?;
             Ok((file, pinned))
         };
@@ -134,6 +139,18 @@ impl FileSource {
             );
         }
         Ok(())
+    }
+}
+
+fn regular(metadata: &Metadata) -> std::io::Result<()> {
+    use std::io::{Error, ErrorKind};
+    if metadata.is_file() {
+        Ok(())
+    } else if metadata.is_dir() {
+        Err(ErrorKind::IsADirectory.into())
+    } else {
+        let why = "expected a regular file, found a FIFO, a socket or a device";
+        Err(Error::new(ErrorKind::InvalidInput, why))
     }
 }
 

@@ -6,12 +6,13 @@ use crate::engine::Waiting;
 use crate::engine::perplexity::{Windows, measure};
 use crate::error::Error;
 use crate::model::Model;
+use crate::user_file::{MAX_BYTES, read_text};
 use compact_tokenizer::AddSpecial;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
 pub(super) async fn perplexity(station: &Station, args: &PerplexityArgs) -> Result<(), Error> {
-    let text = std::fs::read_to_string(&args.file).map_err(Error::file(&args.file))?;
+    let text = read_text("--file", &args.file, MAX_BYTES)?;
     // The first row read tells the length of the row table; which row does not matter.
     let probe = |_: &crate::language::Language| Ok(vec![0]);
     let loaded = Model::load(&station.config, Arc::clone(&station.traffic), probe);

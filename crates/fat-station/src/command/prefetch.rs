@@ -1,7 +1,7 @@
 //! `prefetch`: rows into the directory that keeps them, from the knot's front and the row store alone.
 //! No layer, no head, and no tokenizer unless a text is to be tokenised.
 
-use super::{RunTokens, STDIN_BYTES, Station, print_json, text_or_stdin};
+use super::{RunTokens, Station, print_json, text_or_stdin};
 use crate::cli::PrefetchArgs;
 use crate::embedding::Embedding;
 use crate::error::Error;
@@ -9,11 +9,11 @@ use crate::hot_ids::hot_ids;
 use crate::language::{Language, PromptForm};
 use crate::matrix::Matrix;
 use crate::model;
+use crate::user_file::{MAX_BYTES, read_text};
 use columnar_embed::{ColumnarEmbedBackend, Completeness, DiskTier, RowId};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub(super) async fn prefetch(station: &Station, args: &PrefetchArgs) -> Result<(
     let text = match &args.text {
         None => None,
         Some(path) if path == Path::new("-") => Some(text_or_stdin(station, "-").await?),
-        Some(path) => Some(bounded_file(path)?),
+        Some(path) => Some(read_text("--text", path, MAX_BYTES)?),
     };
     let work = fill(station, args, text, directory);
     let outcome = station.unless_interrupted(Box::pin(work)).await;
@@ -99,7 +99,7 @@ async fn fill(
     let rows = matrix.block()?.shape.first().copied().unwrap_or(0);
     let mut wanted = Wanted::new(rows);
     if let Some(path) = &args.ids_file {
-        wanted.extend(super::token_ids(path)?)?;
+        wanted.extend(super::token_ids("--ids-file", path)?)?;
     }
     if let Some(text) = text {
         let limit = config.max_context;
@@ -214,21 +214,6 @@ impl Wanted {
             self.ids.push(RowId(id));
         }
     }
-}
-
-/// UTF-8 text of a file, as much as stdin may bring.
-fn bounded_file(path: &Path) -> Result<String, Error> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(Error::file(path))?;
-    let read = file.take(STDIN_BYTES + 1).read_to_string(&mut text);
-    read.map_err(Error::file(path))?;
-    if text.len() as u64 > STDIN_BYTES {
-        return Err(Error::config(format!(
-            "{} has more than {STDIN_BYTES} bytes",
-            path.display()
-        )));
-    }
-    Ok(text)
 }
 
 impl fmt::Display for Report {

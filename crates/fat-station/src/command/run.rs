@@ -85,7 +85,7 @@ fn report(generation: &Generation, args: &RunArgs) -> Result<(), Error> {
 fn options(args: &RunArgs) -> Result<GenerateOptions, Error> {
     let forced = match &args.force_continuation {
         None => None,
-        Some(path) => Some(token_ids(path)?),
+        Some(path) => Some(token_ids("--force-continuation", path)?),
     };
     let length = forced.as_ref().map_or(DEFAULT_MAX_TOKENS, Vec::len);
     let options = GenerateOptions {

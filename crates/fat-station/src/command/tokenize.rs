@@ -5,10 +5,11 @@ use crate::cli::TokenizeArgs;
 use crate::error::Error;
 use crate::language::{Language, PromptForm};
 use crate::model;
+use crate::user_file::{MAX_BYTES, read_text};
 
 pub(super) async fn tokenize(station: &Station, args: &TokenizeArgs) -> Result<(), Error> {
     let text = match (&args.file, &args.text) {
-        (Some(path), _) => std::fs::read_to_string(path).map_err(Error::file(path))?,
+        (Some(path), _) => read_text("--file", path, MAX_BYTES)?,
         (None, Some(text)) => text_or_stdin(station, text).await?,
         // The command line was refused without either.
         (None, None) => String::new(),

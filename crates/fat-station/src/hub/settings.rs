@@ -2,6 +2,7 @@
 //! HF_TOKEN_PATH, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE. The token is never shown.
 
 use crate::error::Error;
+use crate::user_file::read_text;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use url::Url;
 /// The hub that everybody means.
 const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 /// Longest token that is read from a file.
-const MAX_TOKEN_BYTES: usize = 4096;
+const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
 /// How the hub is reached.
 #[derive(Clone, Default)]
@@ -74,18 +75,15 @@ impl HubSettings {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
-        match std::fs::read_to_string(path) {
-            Ok(text) if text.len() > MAX_TOKEN_BYTES => Err(Error::config(format!(
-                "{} has {} bytes, a token at most {MAX_TOKEN_BYTES}",
-                path.display(),
-                text.len()
-            ))),
+        match read_text("the hub's token", path, MAX_TOKEN_BYTES) {
             Ok(text) => {
                 let token = text.trim();
                 Ok((!token.is_empty()).then(|| token.to_owned()))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::file(path)(error)),
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::mmap;
 use bytes::Bytes;
 use partial::{Locked, PARTIAL};
-use room::{INCOMING, InUse};
+use room::{INCOMING, InUse, Ledger};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -40,6 +40,8 @@ struct Shared {
     blocks: OnceLock<Option<PathBuf>>,
     /// What this station uses, told to those that make room.
     in_use: Mutex<Option<InUse>>,
+    /// Room that this station has set aside.
+    ledger: Arc<Mutex<Ledger>>,
     /// Nothing more is written: a write has failed.
     closed: AtomicBool,
     warned: AtomicBool,
@@ -75,6 +77,7 @@ impl BlockCache {
             limit_bytes,
             blocks: OnceLock::new(),
             in_use: Mutex::new(None),
+            ledger: Arc::default(),
             closed: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             full: AtomicBool::new(false),
@@ -127,7 +130,7 @@ impl BlockCache {
     pub(super) fn make_room(&self, needed_bytes: u64) -> Room {
         match (self.0.limit_bytes, self.directory()) {
             (Some(limit_bytes), Some(directory)) => {
-                room::make_room(directory, limit_bytes, needed_bytes)
+                room::make_room(directory, limit_bytes, needed_bytes, &self.0.ledger)
             }
             _ => Room::unlimited(),
         }

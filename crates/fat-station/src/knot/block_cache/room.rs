@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tempfile::NamedTempFile;
 
@@ -33,20 +34,44 @@ const GATE_PAUSE: Duration = Duration::from_millis(10);
 /// all is restarted sooner.
 const PARTIAL_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Bytes of the cache that may still be written.
+/// Bytes of the cache that may still be written: set aside until this is dropped.
 #[derive(Debug)]
-pub(in crate::knot) struct Room(AtomicU64);
+pub(in crate::knot) struct Room {
+    left: AtomicU64,
+    ledger: Option<Arc<Mutex<Ledger>>>,
+}
+
+/// What the rooms of one station have set aside together. Payloads that are fetched at the same time
+/// each have a room, and what one of them will write is not in the directory yet.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    rooms: usize,
+    /// Bytes of the cache once all of these rooms are full.
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(ledger) = &self.ledger {
+            let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            ledger.rooms = ledger.rooms.saturating_sub(1);
+        }
+    }
+}
 
 impl Room {
     /// No limit.
     pub(super) fn unlimited() -> Self {
-        Self(AtomicU64::new(u64::MAX))
+        Self {
+            left: AtomicU64::new(u64::MAX),
+            ledger: None,
+        }
     }
 
     /// Takes `bytes` of it, or nothing where there are fewer.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let less = |room: u64| room.checked_sub(bytes);
-        self.0
+        self.left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
             .is_ok()
     }
@@ -105,8 +130,14 @@ pub(super) fn locked(directory: &Path, prefix: &str) -> io::Result<NamedTempFile
 
 /// Makes room for `needed_bytes` more in `directory` of at most `limit_bytes`: blocks and abandoned
 /// partials go, the longest unused first, but none that a living station uses. The room is less than
-/// what is needed where the rest is in use.
-pub(super) fn make_room(directory: &Path, limit_bytes: u64, needed_bytes: u64) -> Room {
+/// what is needed where the rest is in use, or set aside in `ledger`.
+pub(super) fn make_room(
+    directory: &Path,
+    limit_bytes: u64,
+    needed_bytes: u64,
+    ledger: &Arc<Mutex<Ledger>>,
+) -> Room {
+    let mut set_aside = ledger.lock().unwrap_or_else(PoisonError::into_inner);
     // Without the gate another station is at it, and what it leaves is counted all the same.
     let gate = gate(directory, File::try_lock);
     let in_use = in_use(directory);
@@ -119,6 +150,10 @@ pub(super) fn make_room(directory: &Path, limit_bytes: u64, needed_bytes: u64) -
         .collect();
     held.sort();
     let mut total: u64 = held.iter().map(|(_, bytes, _)| bytes).sum();
+    // What living rooms wrote already is in both figures.
+    if set_aside.rooms > 0 {
+        total = total.max(set_aside.bytes);
+    }
     let fits = |total: u64| total.saturating_add(needed_bytes) <= limit_bytes;
     for (_, bytes, path) in held {
         if fits(total) || gate.is_none() {
@@ -130,11 +165,17 @@ pub(super) fn make_room(directory: &Path, limit_bytes: u64, needed_bytes: u64) -
             None => !in_use.contains(name.as_ref()) && std::fs::remove_file(&path).is_ok(),
         };
         if removed {
-            total -= bytes;
+            total = total.saturating_sub(bytes);
             tracing::debug!(block = name.as_ref(), bytes, "evicted from the block cache");
         }
     }
-    Room(AtomicU64::new(limit_bytes.saturating_sub(total)))
+    let granted = limit_bytes.saturating_sub(total).min(needed_bytes);
+    set_aside.rooms += 1;
+    set_aside.bytes = total.saturating_add(granted);
+    Room {
+        left: AtomicU64::new(granted),
+        ledger: Some(Arc::clone(ledger)),
+    }
 }
 
 /// Removes what starts that were killed have left and nobody will take up: temporary files, lists,

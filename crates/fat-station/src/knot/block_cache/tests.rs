@@ -268,10 +268,24 @@ fn what_a_running_station_uses_stays_and_what_does_not_fit_is_not_kept() {
     assert!(matches!(cache.claim(&other, 10, &room), Claim::Ours(_)));
     assert!(matches!(cache.claim_private(1, &room), Claim::Nowhere));
     // The other station has ended.
-    drop(running);
+    drop((running, room));
     let room = cache.make_room(25);
     assert_eq!(present(&cache, &blocks), [false, false, false]);
     assert!(matches!(cache.claim(&other, 25, &room), Claim::Ours(_)));
+}
+
+#[test]
+fn rooms_of_one_station_share_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = BlockCache::with_limit(Some(directory.path()), Some(30));
+    let blocks = cache.make_room(25);
+    let tokenizer = cache.clone().make_room(10);
+    assert!(blocks.take(25) && tokenizer.take(5), "the whole limit");
+    assert!(!blocks.take(1) && !tokenizer.take(1), "and no more");
+    drop(blocks);
+    assert!(!cache.make_room(1).take(1), "one of them is still there");
+    drop(tokenizer);
+    assert!(cache.make_room(30).take(30), "nothing was written");
 }
 
 #[test]

@@ -156,7 +156,27 @@ impl Matrix {
                 outcome => return outcome.map(Some),
             }
         }
+        self.may_be_dense()?;
         Ok(None)
+    }
+
+    /// That the knot's block may be used although a row table was named: not where its rows are to
+    /// come from there always.
+    fn may_be_dense(&self) -> Result<(), Error> {
+        if self.rows.is_none() || self.config.residency == Residency::ReadResident {
+            return Ok(());
+        }
+        let resolution = resolve(&declared(find(&self.knot)?), &self.table())?;
+        Err(Error::config(format!(
+            "--embed-always-remote: the rows of {EMBED_TOKENS} cannot come from --columnar-embed: {}",
+            resolution.reason
+        )))
+    }
+
+    /// Whether a row table was named.
+    #[must_use]
+    pub fn rows_asked(&self) -> bool {
+        self.rows.is_some()
     }
 
     /// The way the matrix's rows go.

@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::knot::{OpenKnot, WantedPayload};
 use crate::language::Language;
 use crate::matrix::{EMBED_TOKENS, Matrix};
-use crate::resolver::Resolution;
+use crate::resolver::{Resolution, Way};
 use crate::traffic::{Kind, Traffic};
 use crate::warm::Warming;
 use bytes::Bytes;
@@ -99,14 +99,7 @@ impl Model {
         let ((language, embedding, embedded), decoder) =
             futures::future::try_join(words.boxed(), layers.boxed()).await?;
         let resolutions = matrix.resolutions()?;
-        for resolution in &resolutions {
-            tracing::info!(
-                tensor = resolution.tensor,
-                way = ?resolution.way,
-                reason = resolution.reason,
-                "resolved"
-            );
-        }
+        tell(&resolutions, matrix.rows_asked());
         let (row_dtype, full_table_bytes) = (matrix.dtype, matrix.table_bytes);
         let name = knot.locator().stem();
         let warming = Warming::start(
@@ -136,6 +129,26 @@ impl Model {
             warming,
         };
         Ok((Arc::new(model), embedded))
+    }
+}
+
+/// Says which way each tensor went, and why; `rows_asked`, whether `--columnar-embed` was given.
+fn tell(resolutions: &[Resolution], rows_asked: bool) {
+    for resolution in resolutions {
+        let Resolution {
+            tensor,
+            way,
+            reason,
+        } = resolution;
+        if rows_asked && tensor == EMBED_TOKENS && *way == Way::Dense {
+            tracing::warn!(
+                tensor,
+                reason,
+                "--columnar-embed is not used, the rows come from the knot's dense block"
+            );
+        } else {
+            tracing::info!(tensor, ?way, reason, "resolved");
+        }
     }
 }
 

@@ -47,12 +47,15 @@ fn a_table_of_another_length_is_not_used() {
             .unwrap()
             .to_owned();
         for rows in [origin.url("tied.rows"), local] {
-            let finished =
-                run(&["--columnar-embed", &rows, "--embed-always-remote"], &RUN).succeeded();
+            let refused = run(&["--columnar-embed", &rows, "--embed-always-remote"], &RUN);
+            assert_eq!(refused.code, 64, "{}", refused.stderr);
+            assert!(refused.stderr.contains(found), "{}", refused.stderr);
+            let finished = run(&["--columnar-embed", &rows], &RUN).succeeded();
             assert!(
                 finished.logits == expected.logits,
                 "the dense block takes over"
             );
+            assert!(finished.stderr.contains("--columnar-embed is not used"));
             assert_eq!(finished.summary["embedding"]["source"], "dense");
             let resolution = &finished.summary["resolutions"][0];
             assert_eq!(resolution["way"], "dense");

@@ -54,7 +54,9 @@ impl SketchHeader {
     pub fn sketch_bytes(&self) -> Option<u64> {
         let (cols, rank) = (u64::from(self.cols), u64::from(self.rank));
         let components = rank.checked_mul(cols)?.checked_mul(at::COMPONENT_BYTES)?;
-        let rows = self.rows.checked_mul(rank.checked_add(length(at::SCALE_BYTES))?)?;
+        let rows = self
+            .rows
+            .checked_mul(rank.checked_add(length(at::SCALE_BYTES))?)?;
         length(at::HEADER_BYTES)
             .checked_add(components)?
             .checked_add(rows)
@@ -140,19 +142,26 @@ impl SketchHeader {
                 });
             }
         }
-        let figure = |found: f64, least: f64, most: f64| {
+        let (cosine, distance) = (
+            (-1.0, 1.0, "-1 to 1"),
+            (0.0, f64::MAX, "a finite number from 0"),
+        );
+        for (field, found, (least, most, range)) in [
+            ("relative_error", self.error.relative, distance),
+            ("mean_cosine", self.error.mean_cosine, cosine),
+            ("worst_cosine", f64::from(self.error.worst_cosine), cosine),
+        ] {
             // Not a number is in no range.
-            if (least..=most).contains(&found) {
-                return Ok(());
+            if !(least..=most).contains(&found) {
+                return Err(Error::SketchFigure {
+                    place: place(),
+                    field,
+                    range,
+                    found,
+                });
             }
-            Err(Error::ErrorFigure {
-                place: place(),
-                found,
-            })
-        };
-        figure(self.error.relative, 0.0, f64::MAX)?;
-        figure(self.error.mean_cosine, -1.0, 1.0)?;
-        figure(f64::from(self.error.worst_cosine), -1.0, 1.0)
+        }
+        Ok(())
     }
 
     /// The first bytes of a sketch.
@@ -181,8 +190,8 @@ impl<B: AsRef<[u8]>> EmbedSketch<B> {
     ///
     /// # Errors
     /// Those of [`SketchHeader::parse`]; [`Error::Mismatch`] where it is not a sketch of that matrix
-    /// or has not the length of its dimensions; [`Error::Contradiction`] for a component value that
-    /// is not finite.
+    /// or has not the length of its dimensions; [`Error::Contradiction`] for a component value and
+    /// [`Error::SketchScale`] for a row's scale that is not finite.
     pub fn parse(bytes: B, rows: u64, cols: u64) -> Result<Self, Error> {
         let header = SketchHeader::parse(bytes.as_ref())?;
         let expected_bytes = header.sketch_bytes().unwrap_or(u64::MAX);
@@ -220,12 +229,25 @@ impl<B: AsRef<[u8]>> EmbedSketch<B> {
                 rule: "a component holds a value that is not finite",
             });
         }
-        Ok(Self {
+        let sketch = Self {
             header,
             bytes,
             row_bytes: rank.saturating_add(at::SCALE_BYTES),
             components,
-        })
+        };
+        for row in 0..sketch.header.rows {
+            match sketch.coefficients(row) {
+                Some((found, _)) if !found.is_finite() => {
+                    return Err(Error::SketchScale {
+                        place: place(),
+                        row,
+                        found,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(sketch)
     }
 
     /// Dimensions and error.
@@ -273,7 +295,11 @@ pub fn push_sketch_row(coefficients: &[f32], out: &mut Vec<u8>) {
     let scale = largest / f32::from(i8::MAX);
     out.extend_from_slice(&scale.to_le_bytes());
     out.extend(coefficients.iter().map(|&value| {
-        let steps = if scale > 0.0 { finite(value) / scale } else { 0.0 };
+        let steps = if scale > 0.0 {
+            finite(value) / scale
+        } else {
+            0.0
+        };
         nearest(steps).to_le_bytes()[0]
     }));
 }

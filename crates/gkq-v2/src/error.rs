@@ -196,6 +196,28 @@ pub enum Error {
         /// The figure.
         found: f64,
     },
+    /// A figure that says how far a sketch is from its matrix, out of its range.
+    #[error("{place}: {field} is {found}, expected {range}")]
+    SketchFigure {
+        /// The section.
+        place: Place,
+        /// The figure: `relative_error`, `mean_cosine`, `worst_cosine`.
+        field: &'static str,
+        /// Its range.
+        range: &'static str,
+        /// What it is.
+        found: f64,
+    },
+    /// A row of a sketch whose scale is infinite or not a number.
+    #[error("{place}: the scale of row {row} is {found}, expected a finite number")]
+    SketchScale {
+        /// The section.
+        place: Place,
+        /// The row.
+        row: u64,
+        /// Its scale.
+        found: f32,
+    },
     /// Properties that exclude each other.
     #[error("{place}: {rule}")]
     Contradiction {

@@ -2,7 +2,7 @@
 //! model's own tokenizer. Not measured on anybody's prompts, and it need not be: a list that is wrong
 //! costs a station rows that it would have fetched anyway.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -113,17 +113,30 @@ fn given(path: &Path, text: &str, rows: u64) -> Result<Vec<u32>, Error> {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    let mut text = String::new();
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
-    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    read.map_err(Error::io(path, "read"))?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(Error::Option {
-            option: "--hot-ids",
-            reason: format!("{} has more than {MAX_FILE_BYTES} bytes", path.display()),
-        });
+    let refused = |reason: String| Error::Option {
+        option: "--hot-ids",
+        reason: format!("{}: {reason}", path.display()),
+    };
+    let failed = |error: std::io::Error| refused(error.to_string());
+    // Opening a FIFO waits for a writer, hence the look before; the second look is at what was opened.
+    let regular = |found: &Metadata| match found.is_file() {
+        true => Ok(()),
+        false => Err(refused("not a regular file".to_owned())),
+    };
+    regular(&path.metadata().map_err(failed)?)?;
+    let file = File::open(path).map_err(failed)?;
+    regular(&file.metadata().map_err(failed)?)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(refused(format!("more than {MAX_FILE_BYTES} bytes")));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        refused(format!("byte {valid} is not UTF-8"))
+    })
 }
 
 fn open(tokenizer: &[u8]) -> Result<Tokenizer, Error> {

@@ -103,3 +103,43 @@ fn what_is_no_list_is_refused_by_name() {
         assert_eq!(left, 0, "no file stays");
     }
 }
+
+#[test]
+fn what_is_no_text_is_refused_as_the_option_it_is() {
+    let source = directory(&tiny_tensors());
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    let made = std::process::Command::new("mkfifo")
+        .arg(at("fifo"))
+        .status();
+    assert!(made.unwrap().success());
+    std::fs::write(at("latin"), b"caf\xe9").unwrap();
+    for (path, part) in [
+        (at("fifo"), "not a regular file"),
+        (scratch.path().to_path_buf(), "not a regular file"),
+        ("/dev/null".into(), "not a regular file"),
+        (at("none"), "No such file"),
+        (at("latin"), "byte 3 is not UTF-8"),
+    ] {
+        let options = PackOptions {
+            out: at("out"),
+            ..options(HotIds::File(path.clone()))
+        };
+        let error = pack(source.path(), &options).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(
+                error,
+                fat_origin::Error::Option {
+                    option: "--hot-ids",
+                    ..
+                }
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains(part) && text.contains(path.to_str().unwrap()),
+            "{text}"
+        );
+    }
+}

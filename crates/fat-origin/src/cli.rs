@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::pack::{BlockDtype, EmbedDtype, EmbedMix, HotIds};
 use crate::publish::{
-    DEFAULT_MANIFEST, DEFAULT_PART_BYTES, DEFAULT_READ_BACK_ROWS, MAX_PART_BYTES, MIN_PART_BYTES,
+    DEFAULT_MANIFEST, DEFAULT_PART_BYTES, MAX_PART_BYTES, MIN_PART_BYTES, ReadBack,
 };
 use crate::tokenize::TokenizeArgs;
 
@@ -144,10 +144,11 @@ pub struct PublishArgs {
     /// Length of the parts of a large object; all but the last are equal
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_PART_BYTES, value_parser = clap::value_parser!(u64).range(MIN_PART_BYTES..=MAX_PART_BYTES))]
     pub part_bytes: u64,
-    /// Rows that are read back and proved before the manifest is written
-    #[arg(long, value_name = "ROWS", default_value_t = DEFAULT_READ_BACK_ROWS)]
-    pub read_back: usize,
-    /// Decides which rows are read back [default: others each time]
+    /// Rows that are read back and proved before the manifest is written, or `all`: every byte of
+    /// every object
+    #[arg(long, value_name = "ROWS|all", default_value_t = ReadBack::default())]
+    pub read_back: ReadBack,
+    /// Decides which rows and ranges are read back [default: others each time]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Print the report as one JSON object

@@ -5,6 +5,7 @@
 //!
 //! It packs nothing, deletes nothing that it did not replace, and keeps no list of what was published.
 
+mod bounded_http;
 mod destination;
 mod failure;
 mod journal;
@@ -22,7 +23,7 @@ use serde::Serialize;
 
 pub use destination::{Destination, MultipartHandle};
 pub use failure::StoreFault;
-pub use read_back::ReadBackReport;
+pub use read_back::{ReadBack, ReadBackReport};
 pub use upload::{ObjectReport, Outcome};
 
 use crate::Error;
@@ -39,7 +40,7 @@ pub const MIN_PART_BYTES: u64 = 5 << 20;
 /// The longest part that may be asked for; four are held in memory.
 pub const MAX_PART_BYTES: u64 = 1 << 30;
 /// Rows that are read back unless asked otherwise.
-pub const DEFAULT_READ_BACK_ROWS: usize = 32;
+pub const DEFAULT_READ_BACK_ROWS: u64 = 32;
 /// The manifest's name unless asked otherwise.
 pub const DEFAULT_MANIFEST: &str = manifest::DEFAULT_NAME;
 
@@ -67,9 +68,9 @@ pub struct PublishOptions {
     pub public_url: Option<String>,
     /// Length of a part of a multipart upload, in bytes.
     pub part_bytes: u64,
-    /// Rows that are read back and proved.
-    pub read_back_rows: usize,
-    /// Decides which rows those are.
+    /// How much is read back and proved.
+    pub read_back: ReadBack,
+    /// Decides which rows and ranges those are.
     pub seed: u64,
     /// Stops the digesting; dropping the future of [`publish`] stops the rest.
     pub stop: Stop,
@@ -87,7 +88,7 @@ impl PublishOptions {
             manifest: DEFAULT_MANIFEST.to_owned(),
             public_url: None,
             part_bytes: DEFAULT_PART_BYTES,
-            read_back_rows: DEFAULT_READ_BACK_ROWS,
+            read_back: ReadBack::default(),
             seed: 0,
             stop: Stop::default(),
         }
@@ -189,13 +190,9 @@ async fn previous_manifest(
     options: &PublishOptions,
     destination: &Destination,
 ) -> Result<Option<Vec<u8>>, Error> {
+    destination.check_regular(&options.manifest)?;
     let key = destination.key(&options.manifest);
     let refused = destination.refused("read", &options.manifest);
-    let found = match destination.store.get(&key).await {
-        Ok(found) => found,
-        Err(object_store::Error::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(refused(error)),
-    };
     let foreign = |found: String| Error::Option {
         option: "--manifest",
         reason: format!(
@@ -204,6 +201,14 @@ async fn previous_manifest(
             destination.name(),
             options.manifest
         ),
+    };
+    let found = match destination.store.get(&key).await {
+        Ok(found) => found,
+        Err(object_store::Error::NotFound { .. }) => return Ok(None),
+        Err(error) if bounded_http::is_too_long(&error) => {
+            return Err(foreign(failure::explain(&error).1));
+        }
+        Err(error) => return Err(refused(error)),
     };
     if found.meta.size > manifest::MAX_BYTES as u64 {
         return Err(foreign(format!("{} bytes", found.meta.size)));

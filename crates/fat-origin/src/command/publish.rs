@@ -27,7 +27,7 @@ pub(super) async fn run(
         manifest: args.manifest,
         public_url: args.public_url,
         part_bytes: args.part_bytes,
-        read_back_rows: args.read_back,
+        read_back: args.read_back,
         seed: args.seed.unwrap_or_else(fresh_seed),
         stop,
     };
@@ -63,9 +63,17 @@ fn print(report: &PublishReport) -> anyhow::Result<()> {
     let back = &report.read_back;
     writeln!(
         out,
-        "read back through the {}: the knot's front ({} bytes) and {} rows, all as sent (seed {})",
-        back.through, back.front_bytes, back.rows, back.seed
+        "read back through the {}: the knot's front ({} bytes), {} ranges of its blocks and {} rows, \
+         all as sent (seed {})",
+        back.through, back.front_bytes, back.block_ranges, back.rows, back.seed
     )?;
+    if back.whole_objects > 0 {
+        writeln!(
+            out,
+            "read back every byte of {} objects, all as sent",
+            back.whole_objects
+        )?;
+    }
     for warning in &report.warnings {
         tracing::warn!("{warning}");
     }

@@ -14,6 +14,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
+use super::bounded_http::BoundedConnector;
 use super::failure::{StoreFault, explain};
 use crate::Error;
 
@@ -24,7 +25,7 @@ const RETRIES: usize = 4;
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait between two attempts.
 const BACKOFF_LIMIT: Duration = Duration::from_secs(5);
-/// Longest single request: a part of 8 MiB at 14 kB/s.
+/// Longest single request: a part of 8 MiB at 14 kB/s. Those that carry little have limits of their own.
 const REQUEST_LIMIT: &str = "600s";
 
 /// The ways an S3 client of this program may be told who it is, beside the key pair.
@@ -125,6 +126,25 @@ impl Destination {
         &self.identity
     }
 
+    /// Refuses what is in a directory under an object's name and is no file: to open a FIFO is to wait
+    /// for a writer, and a device never ends.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for anything but a regular file, a link to one, or nothing.
+    pub(super) fn check_regular(&self, object: &str) -> Result<(), Error> {
+        let Some(directory) = &self.directory else {
+            return Ok(());
+        };
+        let path = directory.join(object);
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(Error::Option {
+                option: "DEST",
+                reason: format!("`{}` is not a regular file", path.display()),
+            });
+        }
+        Ok(())
+    }
+
     /// The key of an object.
     pub(super) fn key(&self, object: &str) -> Key {
         self.prefix.clone().join(object)
@@ -175,6 +195,18 @@ pub(super) fn without_query(text: &str) -> String {
 }
 
 fn directory(path: &Path) -> Result<Destination, Error> {
+    let refused = |reason: String| Error::Option {
+        option: "DEST",
+        reason,
+    };
+    if path.as_os_str().is_empty() {
+        return Err(refused(
+            "is empty: a directory or s3://BUCKET/PREFIX".to_owned(),
+        ));
+    }
+    if path.metadata().is_ok_and(|found| !found.is_dir()) {
+        return Err(refused(format!("`{}` is not a directory", path.display())));
+    }
     std::fs::create_dir_all(path).map_err(Error::io(path, "create"))?;
     let path = path.canonicalize().map_err(Error::io(path, "open"))?;
     let handle = File::open(&path).map_err(Error::io(&path, "open"))?;
@@ -265,6 +297,7 @@ fn bucket(rest: &str, environment: impl Fn(&str) -> Option<String>) -> Result<De
             AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
             REQUEST_LIMIT,
         )
+        .with_http_connector(BoundedConnector)
         .with_retry(RetryConfig {
             backoff: BackoffConfig {
                 max_backoff: BACKOFF_LIMIT,

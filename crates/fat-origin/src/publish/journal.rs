@@ -56,6 +56,10 @@ impl Journal {
     /// directory is read-only, or another process sends this very object.
     pub(super) fn open(object: &LocalObject, destination: &str) -> Option<Self> {
         let path = path(&object.file.path, &object.name, destination);
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            tracing::warn!("no journal at {}: not a regular file", path.display());
+            return None;
+        }
         let opened = File::options()
             .read(true)
             .write(true)
@@ -163,7 +167,7 @@ pub(super) fn stale(file: &Path, destination: &str, wanted: &[&str]) -> Vec<(Pat
             .to_str()
             .and_then(|name| name.strip_prefix('.')?.strip_suffix(&ending))
             .is_some_and(|object| !wanted.contains(&object));
-        if !ours {
+        if !ours || !entry.path().is_file() {
             continue;
         }
         let Ok(mut journal) = File::options().read(true).open(entry.path()) else {

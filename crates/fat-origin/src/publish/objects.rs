@@ -109,6 +109,10 @@ impl LocalObject {
         self.file.len_bytes
     }
 
+    pub(super) fn blake3(&self) -> blake3::Hash {
+        self.blake3
+    }
+
     /// Length of a part.
     pub(super) fn part_len_bytes(&self, index: usize) -> u64 {
         let offset = self.part_bytes.saturating_mul(index as u64);

@@ -2,6 +2,8 @@
 //! otherwise, each part at most once over any number of interrupted runs. It decides nothing about the
 //! order of objects and writes no manifest.
 
+use std::path::PathBuf;
+
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::multipart::PartId;
 use object_store::{
@@ -15,6 +17,8 @@ use super::journal::Journal;
 use super::objects::LocalObject;
 use super::sample;
 use crate::Error;
+use crate::checkpoint::DataFile;
+use crate::knot_file;
 use crate::progress::Progress;
 
 /// What every published object but the manifest says: it never changes, and nobody may recode it.
@@ -37,7 +41,8 @@ pub enum Outcome {
     Sent,
     /// An upload that had been cut was finished.
     Resumed,
-    /// It was there, with the right length and the right bytes wherever they were looked at.
+    /// It was there: in a directory, every byte; in a bucket, the right length and the right bytes
+    /// wherever they were looked at.
     Present,
     /// Something else was there under its name, and was replaced.
     Replaced,
@@ -67,7 +72,8 @@ pub struct ObjectReport {
 enum There {
     Nothing,
     Same,
-    Another,
+    /// In what it differs, for people.
+    Another(String),
 }
 
 /// Uploads to one destination.
@@ -86,6 +92,7 @@ impl Uploader<'_> {
     /// meanwhile.
     pub(super) async fn ensure(&mut self, object: &LocalObject) -> Result<ObjectReport, Error> {
         self.bar.on(&object.name);
+        self.destination.check_regular(&object.name)?;
         let there = self.look(object).await?;
         let mut report = ObjectReport {
             object: object.name.clone(),
@@ -103,10 +110,10 @@ impl Uploader<'_> {
                 self.forget_upload(object).await;
                 return Ok(report);
             }
-            There::Another => {
+            There::Another(found) => {
                 self.warnings.push(format!(
-                    "{} was there with other bytes than its name says; it is replaced, but caches in \
-                     front may keep the old ones",
+                    "{} was there with other bytes than its name says ({found}); it is replaced, but \
+                     caches in front may keep the old ones",
                     object.name
                 ));
                 report.outcome = Outcome::Replaced;
@@ -157,13 +164,23 @@ impl Uploader<'_> {
         }
     }
 
-    /// Compares what is there with the file: its length, its two ends and ranges between.
+    /// Compares what is there with the file: its length, then all of it where it is a file, else its
+    /// two ends and ranges between.
     async fn look(&mut self, object: &LocalObject) -> Result<There, Error> {
         let len_bytes = object.len_bytes();
         match self.len_bytes(object).await? {
             None => return Ok(There::Nothing),
-            Some(found) if found != len_bytes => return Ok(There::Another),
+            Some(found) if found != len_bytes => {
+                return Ok(There::Another(format!("{found} bytes, not {len_bytes}")));
+            }
             Some(_) => {}
+        }
+        if let Some(directory) = &self.destination.directory {
+            let found = digest(directory.join(&object.name)).await?;
+            return Ok(match found == object.blake3() {
+                true => There::Same,
+                false => There::Another(format!("BLAKE3 {found}, not {}", object.blake3())),
+            });
         }
         let last = len_bytes.saturating_sub(SAMPLE_BYTES);
         let starts = sample::numbers(self.seed, SAMPLES, last + 1).chain([0, last]);
@@ -176,7 +193,10 @@ impl Uploader<'_> {
             let mut expected = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
             object.file.read_at(&mut expected, range.start)?;
             if found != expected {
-                return Ok(There::Another);
+                return Ok(There::Another(format!(
+                    "in bytes {}..{}",
+                    range.start, range.end
+                )));
             }
         }
         Ok(There::Same)
@@ -427,6 +447,16 @@ fn upload_is_lost(error: &Error) -> bool {
         Error::Store { fault, .. }
             if !matches!(fault, StoreFault::Unreachable | StoreFault::FileSystem)
     )
+}
+
+/// The BLAKE3 of a file, on a thread that may block.
+async fn digest(path: PathBuf) -> Result<blake3::Hash, Error> {
+    let digested = tokio::task::spawn_blocking(move || {
+        let file = DataFile::open(&path)?;
+        knot_file::digest(&file, &(0..file.len_bytes), |_| ())
+    });
+    let digest = digested.await.unwrap_or(Err(Error::Interrupted))?;
+    Ok(blake3::Hash::from_bytes(digest))
 }
 
 fn immutable() -> Attributes {

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use fat_origin::Error;
 use fat_origin::pack::PackOptions;
-use fat_origin::publish::{Destination, PublishOptions, PublishReport, publish};
+use fat_origin::publish::{Destination, Outcome, PublishOptions, PublishReport, ReadBack, publish};
 use object_store::memory::InMemory;
 use serde_json::Value;
 
-use super::huggingface_source::{directory as source, tiny_tensors, values};
+use super::huggingface_source::{ROWS, directory as source, tiny_tensors, values};
 use super::packed::{Packed, packed};
 use store::TestStore;
 
@@ -200,6 +200,62 @@ async fn bytes_that_are_not_what_their_name_says_are_replaced() {
             "replaced"
         );
     }
+}
+
+#[tokio::test]
+async fn every_byte_is_read_back_where_that_is_asked() {
+    use object_store::ObjectStoreExt as _;
+    let (model, inner) = (model(1), Arc::new(InMemory::new()));
+    let all = PublishOptions {
+        read_back: "all".parse().unwrap(),
+        ..options(&model)
+    };
+    let store = TestStore::over(&inner, None);
+    let report = publish(&all, &destination(&store)).await.unwrap();
+    assert_eq!(
+        (report.read_back.rows, report.read_back.whole_objects),
+        (32, 2)
+    );
+    let name = blake3_name("knot", &model.bytes, "gkq");
+    let mut refused = 0;
+    for place in 1..16 {
+        let mut wrong = model.bytes.clone();
+        let offset = wrong.len() * place / 16;
+        wrong[offset] ^= 1;
+        let key = object_store::path::Path::from(name.as_str());
+        inner.put(&key, wrong.into()).await.unwrap();
+        let store = TestStore::over(&inner, None);
+        match publish(&all, &destination(&store)).await {
+            // A sample met it.
+            Ok(report) => assert_eq!(report.objects[1].outcome, Outcome::Replaced, "{offset}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(matches!(error, Error::ReadBack { .. }), "{text}");
+                assert!(
+                    text.contains(&name) && text.contains("publish again"),
+                    "{text}"
+                );
+                assert!(store.of("put").is_empty(), "the manifest stays as it was");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "samples met every wrong byte");
+}
+
+#[tokio::test]
+async fn more_rows_than_there_are_are_all_rows() {
+    let (model, inner) = (model(1), Arc::new(InMemory::new()));
+    for (asked, found) in [(u64::MAX, ROWS), (ROWS, ROWS), (ROWS - 1, ROWS - 1), (0, 0)] {
+        let options = PublishOptions {
+            read_back: ReadBack::Rows(asked),
+            ..options(&model)
+        };
+        let store = TestStore::over(&inner, None);
+        let report = publish(&options, &destination(&store)).await.unwrap();
+        assert_eq!(report.read_back.rows, found);
+    }
+    assert!("most".parse::<ReadBack>().is_err());
 }
 
 #[tokio::test]

@@ -3,8 +3,6 @@
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
-use fat_origin::publish::Outcome;
-
 use super::super::packed::files;
 use super::*;
 
@@ -44,21 +42,79 @@ async fn a_directory_gets_objects_and_manifest_and_nothing_else() {
 
 #[tokio::test]
 async fn a_destination_that_takes_nothing_is_named() {
-    let model = model(1);
-    let file = model.out.path().join("a file");
-    std::fs::write(&file, b"x").unwrap();
-    for place in [
-        &*file,
-        Path::new("/sys/fat-origin"),
-        Path::new("/proc/fat-origin/site"),
-    ] {
-        let error = open(place).unwrap_err();
+    for place in ["/sys/fat-origin", "/proc/fat-origin/site"] {
+        let error = open(Path::new(place)).unwrap_err();
         assert!(matches!(error, Error::Io { .. }), "{error:?}");
-        assert!(
-            error.to_string().contains(place.to_str().unwrap()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(place), "{error}");
     }
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("a file");
+    std::fs::write(&file, b"x").unwrap();
+    for (place, part) in [
+        (file.to_str().unwrap(), "is not a directory"),
+        ("/dev/null", "`/dev/null` is not a directory"),
+        ("", "is empty"),
+        ("file://", "is empty"),
+    ] {
+        let error = Destination::open(place, |_| None).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Option { option: "DEST", .. }),
+            "{text}"
+        );
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_file_under_an_objects_name_is_refused_and_left() {
+    let model = model(1);
+    for name in [
+        "manifest.json".to_owned(),
+        blake3_name("rows", &model.rows, "bin"),
+    ] {
+        let site = tempfile::tempdir().unwrap();
+        let fifo = site.path().join(&name);
+        let made = Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        let error = publish(&options(&model), &open(site.path()).unwrap()).await;
+        let error = error.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Option { option: "DEST", .. }),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("{name}` is not a regular file")),
+            "{text}"
+        );
+        assert!(fifo.exists());
+    }
+}
+
+#[tokio::test]
+async fn one_wrong_byte_anywhere_in_a_file_is_found_and_replaced() {
+    let (model, site) = (model(1), tempfile::tempdir().unwrap());
+    publish(&options(&model), &open(site.path()).unwrap())
+        .await
+        .unwrap();
+    let [_, knot] = assert_directory_is_whole(site.path());
+    let path = site.path().join(&knot);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let wrong = blake3::hash(&bytes).to_string();
+    std::fs::write(&path, bytes).unwrap();
+    let report = publish(&options(&model), &open(site.path()).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(report.objects[1].outcome, Outcome::Replaced);
+    let warning = &report.warnings[0];
+    assert!(
+        warning.contains(&wrong) && warning.contains(&knot),
+        "{warning}"
+    );
+    assert_directory_is_whole(site.path());
 }
 
 fn start(model: &Packed, site: &Path) -> Child {

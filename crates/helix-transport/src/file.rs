@@ -234,3 +234,21 @@ impl RangeSource for FileSource {
         &self.name
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FileSource;
+    use crate::ErrorKind;
+
+    #[test]
+    fn no_fifo_is_waited_for_and_no_device_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        for path in [fifo.as_path(), std::path::Path::new("/dev/zero")] {
+            let error = FileSource::open(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        }
+    }
+}

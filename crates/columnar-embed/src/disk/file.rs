@@ -143,7 +143,7 @@ impl TableFiles {
     /// Rows that have an entry. Whether their bytes are still right, only reading them tells.
     pub(super) fn present_rows(&self) -> io::Result<u64> {
         let mut present = 0;
-        let mut at = HEADER_BYTES;
+        let mut at = HEADER_BYTES as u64;
         let mut left = self.table.rows.saturating_mul(ENTRY_BYTES as u64);
         let mut buffer = vec![0; SCAN_BYTES];
         while left > 0 {
@@ -226,7 +226,7 @@ fn open_map(directory: &Path, table: &CachedTable, map_bytes: u64) -> Result<Ope
             create(&path, map_bytes, &table.header())?;
             continue;
         };
-        let mut header = [0; HEADER_BYTES as usize];
+        let mut header = [0; HEADER_BYTES];
         let whole = read_at(&opened.file, &mut header, 0)
             .map_err(|error| Error::disk(&path, "read", error))?;
         match table.check_header(&header) {

@@ -8,7 +8,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"GKQROWC\0";
 /// The version that this code reads and writes.
 pub(crate) const VERSION: u32 = 1;
 /// Bytes of the header: the first entry lies behind it, so that no entry straddles a sector.
-pub(crate) const HEADER_BYTES: u64 = 128;
+pub(crate) const HEADER_BYTES: usize = 128;
 /// Bytes of an entry, a truncated hash as in the row tree.
 pub(crate) const ENTRY_BYTES: usize = 16;
 /// The entry of a row that is not there.
@@ -73,8 +73,8 @@ pub(crate) struct Mismatch {
 
 impl CachedTable {
     /// The header of the table's map.
-    pub(crate) fn header(&self) -> [u8; HEADER_BYTES as usize] {
-        let mut header = [0; HEADER_BYTES as usize];
+    pub(crate) fn header(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
         let mut put = |at: usize, bytes: &[u8]| {
             header[at..at + bytes.len()].copy_from_slice(bytes);
         };
@@ -91,7 +91,7 @@ impl CachedTable {
     }
 
     /// Whether `found` is this table's header; the first field that differs, where it is not.
-    pub(crate) fn check_header(&self, found: &[u8; HEADER_BYTES as usize]) -> Result<(), Mismatch> {
+    pub(crate) fn check_header(&self, found: &[u8; HEADER_BYTES]) -> Result<(), Mismatch> {
         let expected = self.header();
         let differ = |field, expected: String, found: String| {
             Err(Mismatch {
@@ -101,12 +101,12 @@ impl CachedTable {
             })
         };
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let word = |header: &[u8; HEADER_BYTES as usize], at: usize| {
+        let word = |header: &[u8; HEADER_BYTES], at: usize| {
             let mut bytes = [0; 4];
             bytes.copy_from_slice(&header[at..at + 4]);
             u32::from_le_bytes(bytes)
         };
-        let long = |header: &[u8; HEADER_BYTES as usize], at: usize| {
+        let long = |header: &[u8; HEADER_BYTES], at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&header[at..at + 8]);
             u64::from_le_bytes(bytes)
@@ -147,13 +147,13 @@ impl CachedTable {
     /// Length of the table's map, or `None` where it does not fit 63 bits, as file lengths must.
     pub(crate) fn map_bytes(&self) -> Option<u64> {
         let entries = self.rows.checked_mul(ENTRY_BYTES as u64)?;
-        let bytes = entries.checked_add(HEADER_BYTES)?;
+        let bytes = entries.checked_add(HEADER_BYTES as u64)?;
         i64::try_from(bytes).is_ok().then_some(bytes)
     }
 
     /// Where the entry of row `id` lies; the caller has checked that there is such a row.
     pub(crate) fn entry_at(id: RowId) -> u64 {
-        HEADER_BYTES + id.0 * ENTRY_BYTES as u64
+        HEADER_BYTES as u64 + id.0 * ENTRY_BYTES as u64
     }
 
     /// The name that the table's files begin with.
@@ -190,7 +190,7 @@ impl EntryKey {
 }
 
 /// The header's own check: BLAKE3 of all bytes before it.
-fn check(header: &[u8; HEADER_BYTES as usize]) -> Entry {
+fn check(header: &[u8; HEADER_BYTES]) -> Entry {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&header[..CHECK_AT]);
     truncated(&hasher)

@@ -112,7 +112,7 @@ async fn run(arguments: Arc<Arguments>) -> Result<(), Failure> {
                 let ids = random.batch(table.rows, scattered);
                 let store = stores.at(&arguments, &table, number)?;
                 let line = read(&store, &table, number, &ids, stores.has_remote_paths).await?;
-                let mut log = log.lock().map_err(|_| "a reader panicked")?;
+                let mut log = log.lock().map_err(|_poisoned| "a reader panicked")?;
                 writeln!(log, "{line}")?;
                 number += arguments.readers;
             }
@@ -122,7 +122,9 @@ async fn run(arguments: Arc<Arguments>) -> Result<(), Failure> {
     while let Some(reader) = readers.join_next().await {
         reader??;
     }
-    log.lock().map_err(|_| "a reader panicked")?.flush()?;
+    log.lock()
+        .map_err(|_poisoned| "a reader panicked")?
+        .flush()?;
     let meters: Vec<_> = stores
         .iter()
         .flat_map(|stores| [&stores.meters.rows, &stores.meters.paths])
@@ -186,7 +188,10 @@ impl Stores {
         number: u64,
     ) -> Result<Arc<ColumnarEmbedBackend>, Failure> {
         let generation = number / GENERATION;
-        let mut current = self.current.lock().map_err(|_| "a reader panicked")?;
+        let mut current = self
+            .current
+            .lock()
+            .map_err(|_poisoned| "a reader panicked")?;
         match &*current {
             // A reader that lags behind takes the newer one.
             Some((made, store)) if *made >= generation => Ok(Arc::clone(store)),

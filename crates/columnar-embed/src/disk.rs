@@ -181,4 +181,8 @@ impl fmt::Debug for DiskTier {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the tables of the tests fit in memory"
+)]
 mod tests;

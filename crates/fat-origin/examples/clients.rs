@@ -65,9 +65,32 @@ struct Work {
     scratch: PathBuf,
 }
 
+/// What a client is in the comparison.
+#[derive(Clone, Copy)]
+enum Role {
+    /// Ours, as a station reads.
+    Usual,
+    /// Ours, held back to show what a part of it is worth.
+    HeldBack,
+    /// Somebody else's.
+    Peer,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Usual => "usual",
+            Self::HeldBack => "held back",
+            Self::Peer => "peer",
+        }
+    }
+}
+
 /// One client: what it is called, and how it reads.
 struct Client {
     name: &'static str,
+    role: Role,
+    protocol: &'static str,
     reader: Reader,
     took_s: Vec<f64>,
     wire_bytes: Vec<u64>,
@@ -86,6 +109,8 @@ enum Reader {
 /// The rows of one batch and what the client says it took.
 struct Read {
     rows: Vec<Bytes>,
+    /// From the call to the rows: nothing of the comparison's own work is in it.
+    took: Duration,
     requests: u64,
     waves: u64,
     body_bytes: u64,
@@ -121,9 +146,7 @@ async fn main() -> Outcome<()> {
     for round in 0..arguments.rounds + 2 {
         for client in &mut clients {
             let before = link.up_bytes() + link.down_bytes();
-            let started = Instant::now();
             let read = client.read(&work).await?;
-            let took = started.elapsed();
             let wire_bytes = link.up_bytes() + link.down_bytes() - before;
             match &expected {
                 None => expected = Some(read.rows),
@@ -131,7 +154,7 @@ async fn main() -> Outcome<()> {
                 Some(_) => return Err(format!("{}: other rows", client.name).into()),
             }
             if round >= 2 {
-                client.took_s.push(took.as_secs_f64());
+                client.took_s.push(read.took.as_secs_f64());
                 client.wire_bytes.push(wire_bytes);
             }
             client.requests = read.requests;
@@ -145,6 +168,8 @@ async fn main() -> Outcome<()> {
         .map(|client| {
             json!({
                 "name": client.name,
+                "role": client.role.name(),
+                "protocol": client.protocol,
                 "took_s": client.took_s,
                 "wire_bytes": client.wire_bytes,
                 "body_bytes": client.body_bytes,
@@ -160,6 +185,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: one client a line")]
 fn clients(work: &Work, base: &str) -> Outcome<Vec<Client>> {
     // An origin known to take single ranges only: what we cost without several.
     let single = work.scratch.join("single.json");
@@ -194,9 +220,11 @@ fn clients(work: &Work, base: &str) -> Outcome<Vec<Client>> {
             .build()?;
         Ok(Reader::ObjectStore { store, gap_bytes })
     };
-    let named = |name, reader: Outcome<Reader>| -> Outcome<Client> {
+    let named = |name, role, protocol, reader: Outcome<Reader>| -> Outcome<Client> {
         Ok(Client {
             name,
+            role,
+            protocol,
             reader: reader?,
             took_s: Vec::new(),
             wire_bytes: Vec::new(),
@@ -206,18 +234,34 @@ fn clients(work: &Work, base: &str) -> Outcome<Vec<Client>> {
         })
     };
     let default_gap = object_store::OBJECT_STORE_COALESCE_DEFAULT;
+    let (http1, http2_name) = ("HTTP/1.1", "HTTP/2");
+    let several = ours(HttpConfig::default());
+    let one_each = ours(one_range_each);
+    let default = object_store(default_gap, false);
     Ok(vec![
+        named("ours, several ranges", Role::Usual, http1, several)?,
+        named("ours, single ranges", Role::HeldBack, http1, one_each)?,
+        named("ours", Role::Usual, http2_name, ours(http2))?,
+        named("object_store, default", Role::Peer, http1, default)?,
         named(
-            "ours, HTTP/1.1, several ranges",
-            ours(HttpConfig::default()),
+            "object_store, gap 0",
+            Role::Peer,
+            http1,
+            object_store(0, false),
         )?,
-        named("ours, HTTP/1.1, single ranges", ours(one_range_each))?,
-        named("ours, HTTP/2", ours(http2))?,
-        named("object_store, default", object_store(default_gap, false))?,
-        named("object_store, gap 0", object_store(0, false))?,
-        named("object_store, gap 0, HTTP/2", object_store(0, true))?,
-        named("curl --parallel", Ok(Reader::CurlParallel))?,
-        named("curl loop", Ok(Reader::CurlLoop))?,
+        named(
+            "object_store, gap 0",
+            Role::Peer,
+            http2_name,
+            object_store(0, true),
+        )?,
+        named(
+            "curl --parallel",
+            Role::Peer,
+            http1,
+            Ok(Reader::CurlParallel),
+        )?,
+        named("curl loop", Role::Peer, http1, Ok(Reader::CurlLoop))?,
     ])
 }
 
@@ -253,7 +297,9 @@ async fn ours(source: Arc<HttpBackend>, work: &Work) -> Outcome<Read> {
         meters.clone(),
     )?;
     let ids: Vec<RowId> = work.ids.iter().copied().map(RowId).collect();
+    let started = Instant::now();
     let batch = store.rows(&ids).await?;
+    let took = started.elapsed();
     let snapshot = meters.rows.snapshot();
     Ok(Read {
         rows: batch
@@ -261,6 +307,7 @@ async fn ours(source: Arc<HttpBackend>, work: &Work) -> Outcome<Read> {
             .iter()
             .map(|row| Bytes::copy_from_slice(row))
             .collect(),
+        took,
         requests: snapshot.requests,
         waves: snapshot.waves,
         body_bytes: snapshot.body_bytes(),
@@ -278,7 +325,7 @@ async fn object_store(store: &HttpStore, gap_bytes: u64, work: &Work) -> Outcome
         requests.fetch_add(1, Relaxed);
         body_bytes.fetch_add(range.end - range.start, Relaxed);
     };
-    let rows = if gap_bytes == object_store::OBJECT_STORE_COALESCE_DEFAULT {
+    let (rows, took) = if gap_bytes == object_store::OBJECT_STORE_COALESCE_DEFAULT {
         let planned = coalesce_ranges(
             &ranges,
             |range| {
@@ -289,17 +336,22 @@ async fn object_store(store: &HttpStore, gap_bytes: u64, work: &Work) -> Outcome
             gap_bytes,
         );
         planned.await?;
-        store.get_ranges(&path, &ranges).await?
+        let started = Instant::now();
+        let rows = store.get_ranges(&path, &ranges).await?;
+        (rows, started.elapsed())
     } else {
         let fetch = |range: Range<u64>| {
             count(&range);
             store.get_range(&path, range)
         };
-        coalesce_ranges(&ranges, fetch, gap_bytes).await?
+        let started = Instant::now();
+        let rows = coalesce_ranges(&ranges, fetch, gap_bytes).await?;
+        (rows, started.elapsed())
     };
     let requests = requests.load(Relaxed);
     Ok(Read {
         rows,
+        took,
         requests,
         waves: requests.div_ceil(OBJECT_STORE_PARALLEL),
         body_bytes: body_bytes.load(Relaxed),
@@ -342,7 +394,9 @@ async fn curl(work: &Work, parallel: Option<u64>) -> Outcome<Read> {
         ]);
     }
     command.arg("--config").arg(&list);
+    let started = Instant::now();
     let status = tokio::task::spawn_blocking(move || command.status()).await??;
+    let took = started.elapsed();
     if !status.success() {
         return Err(format!("curl ended with {status}").into());
     }
@@ -357,6 +411,7 @@ async fn curl(work: &Work, parallel: Option<u64>) -> Outcome<Read> {
     let requests = ranges.len() as u64;
     Ok(Read {
         rows,
+        took,
         requests,
         waves: requests.div_ceil(parallel.unwrap_or(1)),
         body_bytes: requests * u64::from(work.row_bytes),

@@ -83,7 +83,8 @@ async fn no_row_of_another_version_is_handed_out_or_cached() {
                 // then (every `stale`-th request).
                 for (from, stale) in [(0, 0), (1, 0), (3, 0), (9, 0), (30, 0), (5, 3), (2, 2)] {
                     let replies = |request: u32| {
-                        let is_new = request >= from && (stale == 0 || request % stale != 0);
+                        let is_new =
+                            request >= from && (stale == 0 || !request.is_multiple_of(stale));
                         let (object, version) = if is_new { (&new, 2) } else { (&old, 1) };
                         let object = tagged(object.clone(), tags, version, request);
                         Fault::Instead(object, manner.clone())

@@ -366,7 +366,7 @@ mod tests {
             .collect();
         let chunk = rows_at_once * usize::try_from(cols).unwrap() * 4;
         build(&selected, &declared, &mut |sink| {
-            bytes.chunks(chunk).try_for_each(|bytes| sink(bytes))
+            bytes.chunks(chunk).try_for_each(&mut *sink)
         })
         .unwrap()
     }

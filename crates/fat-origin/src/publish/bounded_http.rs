@@ -88,7 +88,7 @@ impl Bounded {
         } else {
             tokio::time::timeout(self.first_reply, self.inner.execute(request))
                 .await
-                .map_err(|_| Silent::error("no reply", self.first_reply))??
+                .map_err(|_elapsed| Silent::error("no reply", self.first_reply))??
         };
         let (head, body) = reply.into_parts();
         let mut body = body.bytes_stream();
@@ -96,7 +96,7 @@ impl Bounded {
         loop {
             let next = tokio::time::timeout(SILENCE, body.next()).await;
             let Some(bytes) =
-                next.map_err(|_| Silent::error("nothing more of the reply", SILENCE))?
+                next.map_err(|_elapsed| Silent::error("nothing more of the reply", SILENCE))?
             else {
                 break;
             };

@@ -66,7 +66,7 @@ impl std::str::FromStr for ReadBack {
             rows => rows
                 .parse()
                 .map(Self::Rows)
-                .map_err(|_| "expected a number of rows, or `all`"),
+                .map_err(|_not_a_number| "expected a number of rows, or `all`"),
         }
     }
 }

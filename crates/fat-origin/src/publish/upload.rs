@@ -353,6 +353,10 @@ impl Uploader<'_> {
     }
 
     /// Sends what the journal does not have and completes the upload.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what is sent, where to, what is there, and what is told of it"
+    )]
     async fn send(
         &mut self,
         object: &LocalObject,

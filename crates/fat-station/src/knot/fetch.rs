@@ -88,6 +88,10 @@ impl PayloadFetcher {
     }
 
     /// Fetches the payloads at `missing`.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what is wanted, what is missing of it, how it is counted, where it goes"
+    )]
     async fn load(
         &self,
         wanted: &[WantedPayload],

@@ -6,7 +6,9 @@
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "a test that cannot go on ends"
+    clippy::print_stderr,
+    clippy::too_many_lines,
+    reason = "a test that cannot go on ends, one that cannot run says so, and cases stand one a line"
 )]
 
 mod acceptance;

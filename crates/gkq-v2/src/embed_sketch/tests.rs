@@ -49,7 +49,7 @@ fn the_bytes_are_those_of_the_page() {
     assert_eq!(body[48..52], (-0.25_f32).to_le_bytes());
     assert_eq!(body[52..64], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(body.len(), 64 + 2 * 4 * 4 + 3 * (4 + 2));
-    assert_eq!(header().sketch_bytes(), Some(body.len() as u64));
+    assert_eq!(header().sketch_bytes(), u64::try_from(body.len()).ok());
     // Row 1: scale 1/127, then -127 and 64 (63.5 rounded away from zero).
     assert_eq!(
         body[102..108],
@@ -84,6 +84,7 @@ fn every_prefix_is_refused() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "rules stand one a line")]
 fn each_rule_refuses_by_name() {
     let with = |offset: usize, bytes: &[u8]| {
         let mut body = body();

@@ -18,7 +18,7 @@ impl Object {
     fn check(&self, payloads: &[Bytes]) {
         assert_eq!(payloads.len(), self.wanted.len());
         for (payload, wanted) in payloads.iter().zip(&self.wanted) {
-            assert!(payload == &self.payload(wanted), "{}", wanted.name);
+            assert!(*payload == self.payload(wanted), "{}", wanted.name);
         }
     }
 

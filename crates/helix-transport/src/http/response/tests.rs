@@ -320,6 +320,7 @@ fn several_ranges_are_written_without_spaces() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "cases stand one a line")]
 fn several_ranges_may_come_as_parts_or_as_one_of_them_or_merged() {
     let parts = ("content-type", "multipart/byteranges; boundary=B");
     let first = ("content-range", "bytes 10-19/100");

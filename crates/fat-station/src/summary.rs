@@ -385,6 +385,7 @@ mod tests {
               head           500            0        0      0       0
               blocks           0            0        0      0       0
               probe            0            0        0      0       0
+              overhead: 0 bytes of request heads, 0 of reply heads, 0 between parts
               total         1500 bytes; the whole matrix is 64000 bytes; integrity failures 1"#]].assert_eq(&summary().to_string());
     }
 }

@@ -201,6 +201,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             let (mut connection, _) = listener.accept().unwrap();
+            // A reply before its request is no reply.
+            let _ = connection.read(&mut [0; 4096]);
             connection.write_all(head.as_bytes()).unwrap();
             while endless && connection.write_all(&[b'x'; 65_536]).is_ok() {}
             let _ = connection.read_to_end(&mut Vec::new());

@@ -92,6 +92,7 @@ fn what_is_no_list_is_refused_by_name() {
         let out = scratch.path().join("out");
         let options = PackOptions {
             out: out.clone(),
+            name: Some("tiny".to_owned()),
             ..options(file(scratch.path(), text))
         };
         let error = pack(source.path(), &options).unwrap_err().to_string();
@@ -123,6 +124,7 @@ fn what_is_no_text_is_refused_as_the_option_it_is() {
     ] {
         let options = PackOptions {
             out: at("out"),
+            name: Some("tiny".to_owned()),
             ..options(HotIds::File(path.clone()))
         };
         let error = pack(source.path(), &options).unwrap_err();

@@ -227,7 +227,8 @@ fn rows_of_a_file_of_ids_and_of_a_text_are_fetched_ahead() {
         "{said}"
     );
     let before = origin.stop();
-    assert_eq!(before.of(".rows").1 % ROW_BYTES as u64, 0);
+    // Bodies of several ranges hold framing beside the rows.
+    assert!(before.of(".rows").1 >= ROW_BYTES as u64);
 
     let origin = Origin::start();
     let rows = origin.url("tied.rows");
@@ -422,6 +423,8 @@ fn a_limit_on_file_sizes_is_named_before_it_ends_the_process() {
         env!("CARGO_BIN_EXE_fat-station"),
     ]);
     command.args(["--columnar-embed", &rows, "--embed-always-remote"]);
+    // A local knot: the block cache would meet the limit too.
+    command.args(["--knot", &packed("tied.gkq")]);
     command.arg("--embed-cache-dir").arg(tier.path());
     command
         .arg("--cache-dir")

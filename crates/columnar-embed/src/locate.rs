@@ -9,6 +9,7 @@ mod element;
 mod gguf;
 mod safetensors;
 mod sharded_index;
+mod tensor_map;
 
 use std::{fmt, sync::Arc};
 

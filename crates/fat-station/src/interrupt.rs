@@ -1,5 +1,5 @@
 //! SIGINT and SIGTERM: the first asks the work to end cleanly, the second ends the process at once.
-//! Installed before anything is downloaded. What "cleanly" means is the work's own matter.
+//! Installed before anything is downloaded, with one for SIGXFSZ. What "cleanly" means is the work's own matter.
 
 use crate::error::Error;
 use std::sync::Arc;
@@ -26,6 +26,10 @@ impl Interrupt {
         let refused = |error: std::io::Error| Error::config(format!("signal handler: {error}"));
         let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
+        // A write beyond `ulimit -f` then fails with EFBIG, as one on a full disk fails, and costs a
+        // transfer; by default it would end the process. Whether the signal came is nobody's matter.
+        let beyond_the_limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+        drop(signal(beyond_the_limit).map_err(refused)?);
         let this = Self {
             token: CancellationToken::new(),
             code: Arc::new(AtomicU8::new(0)),

@@ -27,8 +27,9 @@ pub enum Connection {
     /// Whichever is free.
     #[default]
     Any,
-    /// One made after the read began. For asking again what came with wrong bytes: whatever sits
-    /// on the old connection (a middlebox, one backend of many) is not asked twice.
+    /// One made after the read began, and one range a request. For asking again what came with wrong
+    /// bytes: whatever sits on the old connection (a middlebox, one backend of many) is not asked
+    /// twice, nor is what puts several ranges together.
     Fresh,
 }
 

@@ -22,6 +22,8 @@ const ATTEMPTS: usize = 3;
 const REFUSAL_BYTES: u64 = 4 << 10;
 /// Batches in which a station must have learned what a server can do: from two ranges a request, the number doubles.
 const MOST_BATCHES: usize = 8;
+/// Bytes of rows received for each that is used: the planner's overfetch budget of 5 %.
+const MOST_AMPLIFICATION: f64 = 1.05;
 
 /// What one server did.
 pub(super) struct Measured {
@@ -52,7 +54,10 @@ pub(super) struct Cost {
     pub(super) requests: u64,
     /// At most; exact on HTTP/1.1.
     pub(super) waves: u64,
+    /// Bytes of rows received over bytes of rows used.
     pub(super) amplification: f64,
+    /// The same with what separates the parts of a reply.
+    pub(super) with_framing: f64,
 }
 
 /// A dense run.
@@ -397,10 +402,17 @@ fn cost(batches: &Batches, logged: &Logged, name: &str) -> Result<Cost> {
     } else {
         last.waves
     };
+    let of_used = |bytes: u64| bytes as f64 / last.useful_bytes as f64;
+    let amplification = of_used(last.received_bytes);
+    ensure!(
+        amplification <= MOST_AMPLIFICATION,
+        "{name}: {amplification:.3} bytes of rows received for each that was used, at most {MOST_AMPLIFICATION} expected"
+    );
     Ok(Cost {
         requests: last.requests,
         waves,
-        amplification: last.carried_bytes() as f64 / last.useful_bytes as f64,
+        amplification,
+        with_framing: of_used(last.carried_bytes()),
     })
 }
 

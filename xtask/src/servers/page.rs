@@ -40,12 +40,13 @@ figures are of the last one. Then a whole station on the same server, knot and r
 SmolLM2-135M both remote: its tokens and logits are those of a dense run, bit for bit, on every server of the table.
 s3s-fs hashes the whole object for each reply and is given small ones: rows of 32 bytes of the same vocabulary, and a
 toy that answers with them.
-*Amplification* is bytes of bodies that carried rows, framing included, over bytes of rows; *waves* are rounds of
-requests in flight together (on HTTP/2 one, or two where the server's limit of streams arrives late: the table says 2).
+*Amplification* is bytes of rows received over bytes of rows used, and at most 1.05 or the run fails; behind it stands
+the same with what separates the parts of a reply to several ranges. *Waves* are rounds of requests in flight together
+(on HTTP/2 one, or two where the server's limit of streams arrives late: the table says 2).
 *Replaced*: the object is replaced between two batches by one of equal length, a longer and a shorter one; the second
 batch is refused because the object changed, or a cache still serves the old one, whole.
 
-| server | how rows are asked for | rows right | natural: requests, waves, amplification | scattered: requests, waves, amplification | replaced |
+| server | how rows are asked for | rows right | natural: requests, waves, amplification, with framing | scattered: the same | replaced |
 |---|---|---|---|---|---|
 ";
 
@@ -106,7 +107,7 @@ pub(super) fn text(measured: &[Measured], caches: &[SiteCache]) -> Result<String
             )?,
             Some(rows) => writeln!(
                 page,
-                "| {} | {} | {} of {} | {}, {}, {:.3} | {}, {}, {:.3} | {} |",
+                "| {} | {} | {} of {} | {}, {}, {:.3}, {:.3} | {}, {}, {:.3}, {:.3} | {} |",
                 server.title,
                 rows.path,
                 rows.right,
@@ -114,9 +115,11 @@ pub(super) fn text(measured: &[Measured], caches: &[SiteCache]) -> Result<String
                 rows.natural.requests,
                 rows.natural.waves,
                 rows.natural.amplification,
+                rows.natural.with_framing,
                 rows.scattered.requests,
                 rows.scattered.waves,
                 rows.scattered.amplification,
+                rows.scattered.with_framing,
                 server.replaced
             )?,
             None => writeln!(

@@ -10,12 +10,10 @@
 )]
 
 use std::collections::HashMap;
-use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::{Container, Front, Wanted, element::Element};
+use super::{Container, Front, Wanted, element::Element, tensor_map::TensorMap};
 use crate::Error;
 
 /// The longest header that any reader of the format accepts.
@@ -46,7 +44,7 @@ pub(super) async fn find(front: &Front<'_>, wanted: &Wanted) -> Result<u64, Erro
     let bytes = front.up_to(data_start).await?;
     front.options.meter.add_useful(data_start);
     let text = bytes.get(8..).unwrap_or_default();
-    let parsed: Header = serde_json::from_slice(text).map_err(|error| {
+    let parsed: TensorMap<Entry> = serde_json::from_slice(text).map_err(|error| {
         malformed(
             front,
             "header",
@@ -167,38 +165,4 @@ struct Entry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
-}
-
-/// The tensors by name; a name that comes twice is refused.
-struct Header(HashMap<String, Entry>);
-
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Header;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object of tensors")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut entries = HashMap::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        map.next_value::<IgnoredAny>()?;
-                        continue;
-                    }
-                    let entry = map.next_value()?;
-                    if entries.insert(name.clone(), entry).is_some() {
-                        return Err(A::Error::custom(format_args!(
-                            "tensor `{name}` is there twice"
-                        )));
-                    }
-                }
-                Ok(Header(entries))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
 }

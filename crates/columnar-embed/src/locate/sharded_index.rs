@@ -7,18 +7,15 @@
     reason = "bytes from strangers are parsed here: every step is checked"
 )]
 
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::{
     Container, Evidence, Found, Front, LocateOptions, Located, Searching, Wanted, assumed,
-    safetensors,
+    safetensors, tensor_map::TensorMap,
 };
 use crate::Error;
 
@@ -164,35 +161,6 @@ fn malformed(
 #[derive(Deserialize)]
 struct Index {
     format: Option<String>,
-    weight_map: Option<WeightMap>,
-}
-
-/// Shard of each tensor; a tensor that comes twice is refused.
-struct WeightMap(HashMap<String, String>);
-
-impl<'de> Deserialize<'de> for WeightMap {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = WeightMap;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object of tensor names to shards")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WeightMap, A::Error> {
-                let mut pairs = HashMap::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    let shard = map.next_value()?;
-                    if pairs.insert(name.clone(), shard).is_some() {
-                        return Err(A::Error::custom(format_args!(
-                            "tensor `{name}` is there twice"
-                        )));
-                    }
-                }
-                Ok(WeightMap(pairs))
-            }
-        }
-        deserializer.deserialize_map(Pairs)
-    }
+    /// Shard of each tensor.
+    weight_map: Option<TensorMap<String>>,
 }

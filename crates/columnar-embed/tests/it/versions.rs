@@ -185,6 +185,38 @@ async fn a_refused_row_is_asked_again_over_another_connection() {
     assert_eq!(entries[1].range, entries[2].range);
 }
 
+/// An origin that puts several ranges together wrongly, every time, but answers one rightly.
+#[tokio::test]
+async fn rows_refused_in_several_replies_are_asked_again_one_range_a_request() {
+    let table = Table::new(10_000, ROW_BYTES);
+    let object = Object::bytes(&table.bytes[..]);
+    let wrong = Fault::Several(Several::Parts(Parts {
+        defect: Some((0, PartDefect::Shift(4))),
+        ..Parts::default()
+    }));
+    let server = FaultServer::start(ROWS, object, Script::always(wrong))
+        .await
+        .unwrap();
+    let store = store(&table, &server, local(&table));
+    // More refused rows than connections: they would go together again if they might.
+    let asked = ids((0..600).map(|row| row * 16));
+    let batch = store.rows(&asked).await.unwrap();
+    for (id, row) in asked.iter().zip(&batch.rows) {
+        assert_eq!(row[..], table.rows[id.0 as usize]);
+    }
+    let refused = store.meters().rows.snapshot().integrity_failures;
+    assert!(refused > 4, "{refused}");
+    let entries = server.log().entries();
+    let last_several = entries
+        .iter()
+        .rposition(|entry| entry.range.as_deref().unwrap().contains(','))
+        .unwrap();
+    let before = &entries[..=last_several];
+    let newest = before.iter().map(|entry| entry.connection).max().unwrap();
+    let again = entries.iter().filter(|entry| entry.connection > newest);
+    assert_eq!(again.count() as u64, refused);
+}
+
 /// The same where the wrong bytes came as one part of many: only that row is asked again.
 #[tokio::test]
 async fn a_refused_part_is_asked_again_alone_over_another_connection() {

@@ -112,7 +112,7 @@ fn its_error_is_printed_so_that_nobody_takes_it_for_the_rows() {
         "--name",
         "tiny",
         "--embed-sketch",
-        "2",
+        "1",
     ]);
     assert!(
         packed.status.success(),
@@ -126,13 +126,15 @@ fn its_error_is_printed_so_that_nobody_takes_it_for_the_rows() {
         .find(|block| block.name == EMBEDDING)
         .unwrap();
     let sketch = block.columnar.as_ref().unwrap().sketch.clone().unwrap();
-    assert_eq!(sketch.rank, 2);
+    assert_eq!(sketch.rank, 1);
+    // Its values are a sine of row and column together: a matrix of rank 2, half of which one
+    // component leaves out.
     assert!(
-        sketch.relative_error > 0.0 && sketch.relative_error < 1.0,
+        sketch.relative_error > 0.1 && sketch.relative_error < 1.0,
         "{sketch:?}"
     );
     let line = format!(
-        "rank 2, {} bytes, NOT the rows: relative error {:.3}, mean cosine {:.3}, worst {:.3} (row {})",
+        "rank 1, {} bytes, NOT the rows: relative error {:.3}, mean cosine {:.3}, worst {:.3} (row {})",
         sketch.bytes,
         sketch.relative_error,
         sketch.mean_cosine,
@@ -152,7 +154,7 @@ fn its_error_is_printed_so_that_nobody_takes_it_for_the_rows() {
         .find(|block| block["name"] == EMBEDDING)
         .unwrap();
     let found = &block["columnar"]["sketch"];
-    assert_eq!(found["rank"], 2);
+    assert_eq!(found["rank"], 1);
     assert_eq!(found["relative_error"], sketch.relative_error);
     assert_eq!(found["mean_cosine"], sketch.mean_cosine);
 }

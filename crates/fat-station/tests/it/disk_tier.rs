@@ -216,6 +216,8 @@ fn rows_of_a_file_of_ids_and_of_a_text_are_fetched_ahead() {
     command.args(["--columnar-embed", &rows, "--embed-cache-dir"]);
     command.arg(tier.path()).arg("prefetch");
     command.arg("--ids-file").arg(&ids).arg("--text").arg(&text);
+    let summary = scratch.path().join("summary.json");
+    command.arg("--summary-file").arg(&summary);
     let output = command.output().unwrap();
     let said = crate::station::text_of(&output);
     assert!(said.contains("0 already present"), "{said}");
@@ -227,8 +229,15 @@ fn rows_of_a_file_of_ids_and_of_a_text_are_fetched_ahead() {
         "{said}"
     );
     let before = origin.stop();
-    // Bodies of several ranges hold framing beside the rows.
-    assert!(before.of(".rows").1 >= ROW_BYTES as u64);
+    let moved: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&summary).unwrap()).unwrap();
+    let moved = |field: &str| moved["bytes"]["rows"][field].as_u64().unwrap();
+    assert_eq!(moved("received") % ROW_BYTES as u64, 0);
+    assert_eq!(
+        before.of(".rows").1,
+        moved("received") + moved("framing"),
+        "bodies of several ranges hold framing beside the rows"
+    );
 
     let origin = Origin::start();
     let rows = origin.url("tied.rows");
@@ -408,14 +417,14 @@ fn an_empty_read_only_disk_costs_a_transfer() {
 }
 
 #[test]
-fn a_limit_on_file_sizes_is_named_before_it_ends_the_process() {
+fn a_limit_on_file_sizes_costs_a_transfer_and_not_the_process() {
     let origin = Origin::start();
     let rows = origin.url("tied.rows");
     let expected = dense();
     let tier = tempfile::tempdir().unwrap();
     let cache = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new("sh");
-    // 600 blocks of 512 or 1,024 bytes: less than the table, more than any block.
+    // 600 blocks of 512 or 1,024 bytes: less than the table, and than the head in the block cache.
     command.args([
         "-c",
         "ulimit -f 600 && exec \"$@\"",
@@ -423,8 +432,6 @@ fn a_limit_on_file_sizes_is_named_before_it_ends_the_process() {
         env!("CARGO_BIN_EXE_fat-station"),
     ]);
     command.args(["--columnar-embed", &rows, "--embed-always-remote"]);
-    // A local knot: the block cache would meet the limit too.
-    command.args(["--knot", &packed("tied.gkq")]);
     command.arg("--embed-cache-dir").arg(tier.path());
     command
         .arg("--cache-dir")

@@ -20,7 +20,7 @@ use super::response::{Ask, Extent};
 use super::transfer::{Terms, collect};
 use crate::error::TimeoutPhase;
 use crate::plan::{GroupOptions, next_group};
-use crate::source::{ManyRead, check_inside};
+use crate::source::{Connection, ManyRead, check_inside};
 use crate::{ByteRange, Error, ReadOptions};
 
 type Answer = Result<Bytes, Arc<Error>>;
@@ -249,7 +249,9 @@ impl<'a> Batch<'a> {
     fn group_size(&self, pending: &[ByteRange], free_slots: usize) -> Option<(usize, Kind<'a>)> {
         let origin = &self.target.asked_origin_name();
         let single = Some((1, Kind::Single));
-        if !self.disjoint {
+        // What came with wrong bytes is asked again alone: an origin may take single ranges rightly
+        // and put several together wrongly.
+        if !self.disjoint || self.call.options.connection == Connection::Fresh {
             return single;
         }
         let capabilities = self.target.client.capabilities();

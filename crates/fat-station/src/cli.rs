@@ -75,8 +75,9 @@ impl Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct StationArgs {
-    /// Rows of the vocabulary matrix, in bare rows, safetensors or its index, a GGUF, a knot or a manifest: an http(s):// or file:// URL, a path, or hf://ORG/NAME[@REV][/path]; absent, the knot's own matrix is used
+    /// Rows of the vocabulary matrix.
     #[arg(
+        help = "Rows of the vocabulary matrix, in bare rows, safetensors or its index, a GGUF, a knot or a manifest: an http(s):// or file:// URL, a path, or hf://ORG/NAME[@REV][/path]; absent, the knot's own matrix is used",
         long,
         value_name = "URL",
         env = "FAT_STATION_COLUMNAR_EMBED",
@@ -110,8 +111,9 @@ pub struct StationArgs {
         global = true
     )]
     pub embed_warm: u64,
-    /// Knot of the model: a path, a URL or hf://ORG/NAME[@REV][/path]; the default is what a manifest names, or STEM.gkq beside the rows
+    /// Knot of the model.
     #[arg(
+        help = "Knot of the model: a path, a URL or hf://ORG/NAME[@REV][/path]; the default is what a manifest names, or STEM.gkq beside the rows",
         long,
         value_name = "PATH|URL",
         env = "FAT_STATION_KNOT",

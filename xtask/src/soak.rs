@@ -3,7 +3,6 @@
 //! full run is committed as docs/results/soak.json and docs/reliability.md; a short one is a step of `cargo xtask
 //! test`. Faults of HTTP/2 and TLS are tests of helix-transport, not part of this run.
 
-mod earlier_page;
 mod outcome;
 mod page;
 mod process;
@@ -257,7 +256,7 @@ impl Soak {
         );
         let injected: u64 = self.faults.iter().map(|fault| fault.injected).sum();
         ensure!(injected > 0, "no fault was injected: nothing was shown");
-        if self.batches >= FULL_BATCHES && self.traffic.waves > 0 {
+        if self.batches >= FULL_BATCHES {
             for (kind, _) in page::KINDS {
                 ensure!(
                     self.faults

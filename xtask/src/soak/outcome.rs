@@ -18,7 +18,6 @@ pub(super) struct Batches {
     pub(super) late: u64,
     /// Errors of batches that no fault explains: none hit their rows or paths, or those of a batch they shared a row
     /// with, while they waited.
-    #[serde(default)]
     pub(super) unexplained: u64,
     pub(super) median_us: u64,
     pub(super) p99_us: u64,
@@ -46,12 +45,9 @@ impl Batches {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Totals {
     pub(super) requests: u64,
-    /// 0 in results of before several ranges were asked for: their page says less.
-    #[serde(default)]
     pub(super) waves: u64,
     pub(super) retries: u64,
     pub(super) received_bytes: u64,
-    #[serde(default)]
     pub(super) framing_bytes: u64,
     pub(super) useful_bytes: u64,
     pub(super) integrity_failures: u64,

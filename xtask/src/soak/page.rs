@@ -89,9 +89,6 @@ pub(super) const KINDS: [(&str, &str); 38] = [
 ];
 
 pub(super) fn render(soak: &Soak) -> String {
-    if soak.traffic.waves == 0 {
-        return super::earlier_page::render(soak);
-    }
     let mut page = String::new();
     // Writing to a string cannot fail.
     let _ = write_page(&mut page, soak);
@@ -106,8 +103,8 @@ fn write_page(page: &mut String, soak: &Soak) -> std::fmt::Result {
          rows of {} bytes, verified, through {} readers at once and a cache too small to matter, from raw-TCP servers that\n\
          let {:.0} % of the requests meet a fault. Half of the batches have 16 rows, half 52, which are more than the 16\n\
          connections of a client: several ranges are asked for in one request then. Half of the readers fetch the paths of the\n\
-         row tree too, from a server that answers one range a request. The same seed gives the same script; which request comes as which number\n\
-         depends on the machine.\n",
+         row tree too, from a server that answers one range a request. The same seed gives the same script; which request\n\
+         comes as which number depends on the machine.\n",
         soak.batches,
         soak.seed,
         soak.commit,

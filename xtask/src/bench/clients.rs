@@ -156,8 +156,13 @@ fn print(model: &str, kind: &str, measured: &Measured) -> Result<()> {
     Ok(())
 }
 
-/// Ours, as a station reads, must be ahead of every other client on time, and of every one that speaks the same
-/// protocol on bytes: HTTP/2 packs heads that HTTP/1.1 has to spell out, whoever sends them.
+/// What two clients that send the same requests over HTTP/2 may differ by: when a field is sent anew depends on what
+/// else the connections' field tables had to hold.
+const LEVEL_PER_MILLE: f64 = 10.0;
+
+/// Ours, as a station reads the same URL (HTTP/1.1), must be ahead of every other client on bytes and on time, over
+/// whichever protocol that speaks. Ours over HTTP/2, where a batch is as many requests as anybody's, must be ahead
+/// of every client on time and level with whoever speaks it on bytes.
 fn check(measured: &Measured) -> Result<()> {
     let of = |role: &'static str| {
         measured
@@ -173,9 +178,13 @@ fn check(measured: &Measured) -> Result<()> {
         for peer in of("peer") {
             let (our_bytes, their_bytes) = (median(&ours.wire_bytes)?, median(&peer.wire_bytes)?);
             let (our_s, their_s) = (median(&ours.took_s)?, median(&peer.took_s)?);
-            let ahead_on_bytes = our_bytes < their_bytes || ours.protocol != peer.protocol;
+            let fewer_bytes = match (ours.protocol.as_str(), peer.protocol.as_str()) {
+                ("HTTP/2", "HTTP/2") => our_bytes < their_bytes * (1.0 + LEVEL_PER_MILLE / 1e3),
+                ("HTTP/2", _) => true,
+                _ => our_bytes < their_bytes,
+            };
             ensure!(
-                ahead_on_bytes && our_s < their_s,
+                fewer_bytes && our_s < their_s,
                 "{} over {} ({our_bytes} bytes, {our_s:.3} s) is not ahead of {} over {} ({their_bytes} bytes, \
                  {their_s:.3} s)",
                 ours.name,

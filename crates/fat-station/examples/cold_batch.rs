@@ -40,6 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let traffic = Traffic::default();
     let (knot, decoder_config) = fat_station::model::open(&config, &traffic).await?;
     let matrix = Matrix::open(std::sync::Arc::clone(&knot), &config)?;
+    matrix.locate(&traffic).await?;
     let ids = match &arguments.text {
         Some(path) => {
             let language = Language::load(&knot, &decoder_config, None, &traffic).await?;

@@ -9,6 +9,8 @@ mod tests;
 
 use std::ops::Range;
 
+use low_bit_kernels::attention::{KEY_BLOCK, key_index};
+
 use crate::Error;
 
 /// Positions of a layer's first allocation.
@@ -19,9 +21,8 @@ const FIRST_POSITIONS: usize = 64;
 /// leave holes behind that nothing fits into (measured: 10 MB for Gemma-3-270M).
 const AT_ONCE_POSITIONS: usize = 1024;
 
-/// Released positions are a multiple of this, so that a kernel which sums keys in aligned groups
-/// meets the same groups whether or not something was released before them.
-const RELEASE_POSITIONS: usize = 64;
+/// Released positions are a multiple of this: whole key blocks, and not a move for every few.
+const RELEASE_POSITIONS: usize = 4 * KEY_BLOCK;
 
 /// The attention state of one sequence.
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl KvCache {
     }
 }
 
-/// Keys and values of one layer, `[kv_heads, slots, head_dim]` each; slot 0 is position `first`.
+/// Keys and values of one layer; slot 0 is position `first`, and slots are whole key blocks.
 #[derive(Debug)]
 pub(crate) struct LayerCache {
     keys: Vec<f32>,
@@ -167,7 +168,7 @@ impl LayerCache {
         }
     }
 
-    /// Keys, `[kv_heads, slots, head_dim]`.
+    /// Keys, `[kv_heads, slots / KEY_BLOCK, head_dim, KEY_BLOCK]`.
     pub(crate) fn keys(&self) -> &[f32] {
         &self.keys
     }
@@ -198,7 +199,7 @@ impl LayerCache {
     }
 
     /// Writes `[added, kv_heads * head_dim]` keys and values at the positions from `start`; the
-    /// buffers never outgrow `capacity` positions.
+    /// buffers never outgrow `capacity` positions, rounded up to whole key blocks.
     pub(crate) fn append(&mut self, start: usize, keys: &[f32], values: &[f32], capacity: usize) {
         let row = self.kv_heads * self.head_dim;
         let end = start + keys.len() / row;
@@ -207,23 +208,31 @@ impl LayerCache {
         }
         let (heads, width, slots) = (self.kv_heads, self.head_dim, self.slots);
         let slot = start - self.first;
-        for (buffer, rows) in [(&mut self.keys, keys), (&mut self.values, values)] {
-            for (index, heads_of_position) in rows.chunks_exact(row).enumerate() {
-                for head in 0..heads {
-                    let target = (head * slots + slot + index) * width;
-                    buffer[target..target + width]
-                        .copy_from_slice(&heads_of_position[head * width..][..width]);
+        for (index, (keys, values)) in keys
+            .chunks_exact(row)
+            .zip(values.chunks_exact(row))
+            .enumerate()
+        {
+            for head in 0..heads {
+                let of_head = head * width..(head + 1) * width;
+                let target = head * slots * width;
+                let stored = &mut self.keys[target..target + slots * width];
+                for (place, key) in keys[of_head.clone()].iter().enumerate() {
+                    stored[key_index(width, slot + index, place)] = *key;
                 }
+                let target = target + (slot + index) * width;
+                self.values[target..target + width].copy_from_slice(&values[of_head]);
             }
         }
     }
 
     /// Room for `capacity` positions, or for as many as a window is grown to.
     fn take_room(&mut self, capacity: usize) {
-        self.slots = self.window.map_or(capacity, |window| {
+        let slots = self.window.map_or(capacity, |window| {
             let roomy = window.saturating_add(window / 2);
             capacity.min(roomy.saturating_add(RELEASE_POSITIONS))
         });
+        self.slots = slots.next_multiple_of(KEY_BLOCK);
         let values = self.kv_heads * self.slots * self.head_dim;
         (self.keys, self.values) = (vec![0.0; values], vec![0.0; values]);
     }
@@ -245,6 +254,9 @@ impl LayerCache {
             self.slots
         };
         let slots = roomy.min(capacity - self.first - released).max(needed);
+        let slots = slots.next_multiple_of(KEY_BLOCK);
+        // Whole key blocks, for the keys' sake; released positions are some already.
+        let kept = kept.start..kept.end.next_multiple_of(KEY_BLOCK);
         for buffer in [&mut self.keys, &mut self.values] {
             *buffer = moved(
                 buffer,
@@ -259,7 +271,8 @@ impl LayerCache {
     }
 }
 
-/// `[heads, old_slots, width]` as `[heads, slots, width]`, the slots `kept` first.
+/// `[heads, old_slots, width]` as `[heads, slots, width]`, the slots `kept` first. Within whole key
+/// blocks it makes no difference how keys lie.
 fn moved(
     buffer: &[f32],
     old_slots: usize,

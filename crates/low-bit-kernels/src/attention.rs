@@ -1,7 +1,8 @@
 //! Causal attention of grouped heads over a key/value cache.
 //!
-//! `softmax(scale * q . k) * v` in two passes per (query, head), f32 throughout; no mask is built
-//! and no key is repeated for the heads that share it. A (query, head) is computed from its own
+//! `softmax(scale * q . k) * v` in two passes, f32 throughout; no mask is built and no key is
+//! repeated for the heads that share it. Up to [`tile::MOST_ROWS`] (query, head) rows that read the
+//! same key/value head go through its keys and values together, but each is computed from its own
 //! query and its own stretch of the cache in one fixed order, so its value does not depend on the
 //! other queries of the call or on the threads. What this deliberately is not: a cache (the caller
 //! owns it) and rotary embedding (already applied to `q` and the keys).
@@ -10,10 +11,20 @@ use crate::matrix::expect_length;
 use crate::{Error, InstructionSet};
 use rayon::prelude::*;
 use std::cell::Cell;
+use std::ops::Range;
 
-pub(crate) mod row;
+pub(crate) mod softmax;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tile;
+
+/// Positions whose keys lie interleaved: a vector of 16 keys' values at one place of the head takes
+/// one multiply-add per query, and no sum ever goes across a vector.
+pub const KEY_BLOCK: usize = 16;
+
+/// Queries that one piece of work takes: with as many, every number of heads per key/value head
+/// fills whole tiles.
+const QUERIES_PER_PIECE: usize = tile::MOST_ROWS;
 
 /// Multiply-adds below which a call stays on its thread; as for products, not tuned by measurement.
 const LEAST_PARALLEL_WORK: usize = 1 << 17;
@@ -28,7 +39,7 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Values per head.
     pub head_dim: usize,
-    /// Positions that the cache has room for.
+    /// Positions that the cache has room for, a multiple of [`KEY_BLOCK`].
     pub capacity: usize,
     /// Sliding window: a query at position `p` sees `p - window + 1 ..= p`. `None`: all up to `p`.
     pub window: Option<usize>,
@@ -38,17 +49,25 @@ pub struct AttentionShape {
     pub soft_cap: Option<f32>,
 }
 
-/// One layer's cache, `[kv_heads, capacity, head_dim]` each.
+/// One layer's cache.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyValues<'a> {
-    /// Keys, rotary embedding applied.
+    /// Keys, rotary embedding applied: `[kv_heads, capacity / KEY_BLOCK, head_dim, KEY_BLOCK]`, so
+    /// that position `p` of a head is at [`key_index`].
     pub keys: &'a [f32],
-    /// Values.
+    /// Values, `[kv_heads, capacity, head_dim]`.
     pub values: &'a [f32],
 }
 
+/// Where value `place` of the key of `position` is among a head's keys, `[capacity / KEY_BLOCK,
+/// head_dim, KEY_BLOCK]`.
+#[must_use]
+pub fn key_index(head_dim: usize, position: usize, place: usize) -> usize {
+    (position / KEY_BLOCK * head_dim + place) * KEY_BLOCK + position % KEY_BLOCK
+}
+
 thread_local! {
-    /// Scores of one query, kept for its buffer.
+    /// Scores of one tile, kept for its buffer.
     static SCORES: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
@@ -86,7 +105,10 @@ struct Attention<'a> {
 
 impl Attention<'_> {
     fn run(&self, q: &[f32], out: &mut [f32]) -> Result<(), Error> {
-        let head_dim = self.shape.head_dim;
+        let AttentionShape {
+            heads, head_dim, ..
+        } = *self.shape;
+        let row = heads * head_dim;
         let tokens = self.check(q, out)?;
         if tokens == 0 {
             return Ok(());
@@ -97,28 +119,36 @@ impl Attention<'_> {
             .unwrap_or(usize::MAX)
             .min(self.start_position + tokens);
         let work = out.len().saturating_mul(span).saturating_mul(2);
-        if work < LEAST_PARALLEL_WORK || rayon::current_num_threads() == 1 {
-            for (index, (q, out)) in q
-                .chunks_exact(head_dim)
-                .zip(out.chunks_exact_mut(head_dim))
-                .enumerate()
-            {
-                self.row(index, q, out);
+        let threads = rayon::current_num_threads();
+        if work < LEAST_PARALLEL_WORK || threads == 1 {
+            let piece = QUERIES_PER_PIECE * row;
+            for (index, out) in out.chunks_mut(piece).enumerate() {
+                let first = index * QUERIES_PER_PIECE;
+                self.piece(first..first + out.len() / row, 0..heads, q, out);
             }
+        } else if tokens == 1 {
+            let share = heads.div_ceil(threads);
+            let pieces = out.par_chunks_mut(share * head_dim).enumerate();
+            pieces.for_each(|(index, out)| {
+                let first = index * share;
+                self.piece(0..1, first..first + out.len() / head_dim, q, out);
+            });
         } else {
-            // Late queries see more than early ones: rayon splits down to single rows and lets
+            // Late queries see more than early ones: rayon splits down to single pieces and lets
             // idle threads steal, which evens that out.
-            let rows = q
-                .par_chunks_exact(head_dim)
-                .zip(out.par_chunks_exact_mut(head_dim));
-            rows.enumerate()
-                .for_each(|(index, (q, out))| self.row(index, q, out));
+            let most = tokens.div_ceil(threads).min(QUERIES_PER_PIECE);
+            let pieces = out.par_chunks_mut(most * row).enumerate();
+            pieces.for_each(|(index, out)| {
+                let first = index * most;
+                self.piece(first..first + out.len() / row, 0..heads, q, out);
+            });
         }
         Ok(())
     }
 
-    /// Row `index` of `[tokens * heads]`.
-    fn row(&self, index: usize, q: &[f32], out: &mut [f32]) {
+    /// Some heads of some queries: `out` is `[queries.len(), query_heads.len(), head_dim]`, and `q`
+    /// holds all of the call.
+    fn piece(&self, queries: Range<usize>, query_heads: Range<usize>, q: &[f32], out: &mut [f32]) {
         let AttentionShape {
             heads,
             kv_heads,
@@ -127,21 +157,40 @@ impl Attention<'_> {
             window,
             ..
         } = *self.shape;
-        let (token, head) = (index / heads, index % heads);
-        let kv_head = head / (heads / kv_heads);
-        let end = self.start_position + token + 1;
-        let first = end.saturating_sub(window.unwrap_or(usize::MAX));
-        let range = (kv_head * capacity + first) * head_dim..(kv_head * capacity + end) * head_dim;
+        let per_kv_head = heads / kv_heads;
+        let head_len = capacity * head_dim;
         let mut scores = SCORES.take();
-        scores.resize(end - first, 0.0);
-        let operands = row::Operands {
-            q,
-            keys: &self.cache.keys[range.clone()],
-            values: &self.cache.values[range],
-            scale: self.shape.scale,
-            soft_cap: self.shape.soft_cap,
-        };
-        row::attend_row(self.instruction_set, &operands, &mut scores, out);
+        for kv_head in query_heads.start / per_kv_head..query_heads.end.div_ceil(per_kv_head) {
+            let of_kv_head = kv_head * per_kv_head..(kv_head + 1) * per_kv_head;
+            let first_head = of_kv_head.start.max(query_heads.start);
+            let count = of_kv_head.end.min(query_heads.end) - first_head;
+            let stretch = kv_head * head_len..(kv_head + 1) * head_len;
+            let head = tile::Head {
+                keys: &self.cache.keys[stretch.clone()],
+                values: &self.cache.values[stretch],
+                head_dim,
+                scale: self.shape.scale,
+                soft_cap: self.shape.soft_cap,
+            };
+            let rows = queries.len() * count;
+            for first_row in (0..rows).step_by(tile::MOST_ROWS) {
+                let len = tile::MOST_ROWS.min(rows - first_row);
+                let mut tile = tile::Tile::new(len);
+                for (index, row) in tile.rows_mut().iter_mut().enumerate() {
+                    let (query, head) = ((first_row + index) / count, (first_row + index) % count);
+                    let end = self.start_position + queries.start + query + 1;
+                    let head = first_head + head;
+                    let place = query * query_heads.len() + head - query_heads.start;
+                    *row = tile::Row {
+                        query: ((queries.start + query) * heads + head) * head_dim,
+                        out: place * head_dim,
+                        first: end.saturating_sub(window.unwrap_or(usize::MAX)),
+                        end,
+                    };
+                }
+                tile::attend(self.instruction_set, &head, &tile, q, &mut scores, out);
+            }
+        }
         SCORES.set(scores);
     }
 
@@ -171,6 +220,9 @@ impl Attention<'_> {
         }
         if head_dim == 0 {
             return refuse("head dimension", "positive", head_dim);
+        }
+        if !capacity.is_multiple_of(KEY_BLOCK) {
+            return refuse("cache's capacity", "a multiple of 16", capacity);
         }
         if window == Some(0) {
             return refuse("sliding window", "at least one position", 0);

@@ -1,6 +1,6 @@
 //! From an instruction set to its code. The only place that lists both.
 
-use crate::activation::QuantisedActivations;
+use crate::activation::{PlainRounding, QuantisedActivations, Together};
 use crate::{InstructionSet, WeightType, portable};
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -24,7 +24,7 @@ pub(crate) fn quantise<F: ProductFormat>(
         InstructionSet::AvxVnni => simd::quantise_avx_vnni::<F>(values, cols, out),
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Vnni => simd::quantise_avx512::<F>(values, cols, out),
-        _ => out.fill::<F>(values, cols),
+        _ => out.fill::<F, PlainRounding>(values, cols, Together::Never),
     }
 }
 

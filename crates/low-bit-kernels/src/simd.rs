@@ -5,10 +5,12 @@
     reason = "calls into code compiled for CPU features, and the products' loads and stores"
 )]
 
+mod attention;
 mod avx2;
 mod avx512;
 mod float;
 mod levels;
+mod rounding;
 mod scales;
 mod tile;
 mod vector;
@@ -17,9 +19,10 @@ pub(crate) use levels::VectorFormat;
 
 use crate::WeightType;
 use crate::activation::QuantisedActivations;
-use crate::attention::row::{Operands, attend_row_in};
+use crate::attention::tile::{Head, Tile, attend_in};
 use std::cell::Cell;
 use tile::TileScratch;
+use vector::OnVectors;
 
 thread_local! {
     static SCRATCH: Cell<TileScratch> = Cell::default();
@@ -47,26 +50,40 @@ pub(crate) fn has_avx512_vnni() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// [`attend_row_in`] with AVX2 and FMA.
-pub(crate) fn attend_row_avx2(operands: &Operands<'_>, scores: &mut [f32], out: &mut [f32]) {
-    #[target_feature(enable = "avx2,fma")]
-    fn compiled(operands: &Operands<'_>, scores: &mut [f32], out: &mut [f32]) {
-        attend_row_in::<true>(operands, scores, out);
+/// Attention with AVX2 and FMA.
+pub(crate) fn attend_avx2(
+    head: &Head<'_>,
+    tile: &Tile,
+    q: &[f32],
+    scores: &mut Vec<f32>,
+    out: &mut [f32],
+) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn compiled(head: &Head<'_>, tile: &Tile, q: &[f32], scores: &mut Vec<f32>, out: &mut [f32]) {
+        // SAFETY: this function is compiled with the features of the vector.
+        unsafe { attend_in::<OnVectors<avx2::Avx2>>(head, tile, q, scores, out) }
     }
     assert!(has_avx2());
     // SAFETY: the CPU has just been asked.
-    unsafe { compiled(operands, scores, out) }
+    unsafe { compiled(head, tile, q, scores, out) }
 }
 
-/// [`attend_row_in`] with AVX-512.
-pub(crate) fn attend_row_avx512(operands: &Operands<'_>, scores: &mut [f32], out: &mut [f32]) {
-    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
-    fn compiled(operands: &Operands<'_>, scores: &mut [f32], out: &mut [f32]) {
-        attend_row_in::<true>(operands, scores, out);
+/// Attention with AVX-512.
+pub(crate) fn attend_avx512(
+    head: &Head<'_>,
+    tile: &Tile,
+    q: &[f32],
+    scores: &mut Vec<f32>,
+    out: &mut [f32],
+) {
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn compiled(head: &Head<'_>, tile: &Tile, q: &[f32], scores: &mut Vec<f32>, out: &mut [f32]) {
+        // SAFETY: this function is compiled with the features of the vector.
+        unsafe { attend_in::<OnVectors<avx512::Avx512>>(head, tile, q, scores, out) }
     }
     assert!(has_avx512_vnni());
     // SAFETY: the CPU has just been asked.
-    unsafe { compiled(operands, scores, out) }
+    unsafe { compiled(head, tile, q, scores, out) }
 }
 
 /// Makes the entries of one instruction set: safe functions that hand over to code compiled with
@@ -85,7 +102,8 @@ macro_rules! entries {
                 cols: usize,
                 out: &mut QuantisedActivations,
             ) {
-                out.fill::<F>(values, cols);
+                let together = tile::together(values.len() / cols);
+                out.fill::<F, OnVectors<$vector>>(values, cols, together);
             }
             assert!($has);
             // SAFETY: the CPU has just been asked.

@@ -1,5 +1,6 @@
 //! The cache against the obvious model: all rows in a list.
 
+use low_bit_kernels::attention::{KEY_BLOCK, key_index};
 use proptest::prelude::*;
 
 use super::KvCache;
@@ -33,11 +34,13 @@ fn assert_holds(cache: &mut KvCache, seen_from: usize) {
         );
         for position in oldest..length {
             for head in 0..KV_HEADS {
-                let slot = (head * layer.slots() + position - layer.first()) * HEAD_DIM;
+                let of_head = head * layer.slots() * HEAD_DIM;
+                let slot = position - layer.first();
                 for place in 0..HEAD_DIM {
                     let expected = (position * ROW + head * HEAD_DIM + place) as f32;
-                    assert_eq!(layer.keys()[slot + place], expected);
-                    assert_eq!(layer.values()[slot + place], -expected);
+                    let key = of_head + key_index(HEAD_DIM, slot, place);
+                    assert_eq!(layer.keys()[key], expected);
+                    assert_eq!(layer.values()[of_head + slot * HEAD_DIM + place], -expected);
                 }
             }
         }
@@ -61,7 +64,7 @@ proptest! {
             append(&mut cache, added);
             assert_holds(&mut cache, first_query);
             let [full, sliding] = cache.layers_mut() else { panic!("two layers") };
-            prop_assert!(full.slots() <= capacity);
+            prop_assert!(full.slots() <= capacity.next_multiple_of(KEY_BLOCK));
             prop_assert!(sliding.slots() <= 2 * (window + 120 + 64), "{} slots", sliding.slots());
         }
     }

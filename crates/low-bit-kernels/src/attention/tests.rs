@@ -1,6 +1,6 @@
 //! Attention against a plain f64 oracle, and its independence of the call it is part of.
 
-use super::{Attention, AttentionShape, KeyValues, attend};
+use super::{Attention, AttentionShape, KEY_BLOCK, KeyValues, attend, key_index};
 use crate::{Error, InstructionSet};
 use proptest::prelude::*;
 
@@ -44,7 +44,9 @@ fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_>, start: usize)
     let mut out = Vec::new();
     for (index, q) in q.chunks(head_dim).enumerate() {
         let (position, head) = (start + index / heads, index % heads);
-        let at = |p: usize, i: usize| ((head * kv_heads / heads) * capacity + p) * head_dim + i;
+        let of_head = head * kv_heads / heads * capacity * head_dim;
+        let key_at = |p: usize, i: usize| of_head + key_index(head_dim, p, i);
+        let value_at = |p: usize, i: usize| of_head + p * head_dim + i;
         let seen: Vec<usize> = (0..=position)
             .filter(|p| shape.window.is_none_or(|window| position - p < window))
             .collect();
@@ -52,7 +54,7 @@ fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_>, start: usize)
             .iter()
             .map(|&p| {
                 let dot: f64 = (0..head_dim)
-                    .map(|i| f64::from(q[i]) * f64::from(cache.keys[at(p, i)]))
+                    .map(|i| f64::from(q[i]) * f64::from(cache.keys[key_at(p, i)]))
                     .sum();
                 let score = dot * f64::from(shape.scale);
                 shape.soft_cap.map_or(score, |cap| {
@@ -67,7 +69,7 @@ fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_>, start: usize)
             let terms = seen
                 .iter()
                 .zip(&weights)
-                .map(|(&p, weight)| weight * f64::from(cache.values[at(p, i)]));
+                .map(|(&p, weight)| weight * f64::from(cache.values[value_at(p, i)]));
             terms.sum::<f64>() / sum
         }));
     }
@@ -76,8 +78,8 @@ fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_>, start: usize)
 
 prop_compose! {
     fn shapes()(
-        kv_heads in 1_usize..4, group in 1_usize..4, head_dim in prop_oneof![1_usize..40, Just(64), Just(80), Just(256)],
-        capacity in 1_usize..70, window in proptest::option::of(1_usize..40), scale in 0.01_f32..3.0,
+        kv_heads in 1_usize..4, group in 1_usize..6, head_dim in prop_oneof![1_usize..40, Just(64), Just(80), Just(256)],
+        capacity in (1_usize..6).prop_map(|blocks| blocks * KEY_BLOCK), window in proptest::option::of(1_usize..40), scale in 0.01_f32..3.0,
         soft_cap in proptest::option::of(0.5_f32..50.0),
     ) -> AttentionShape {
         AttentionShape { heads: kv_heads * group, kv_heads, head_dim, capacity, window, scale, soft_cap }
@@ -90,9 +92,12 @@ proptest! {
     /// Values are averages of numbers in -1..1; f32 scores of magnitude up to 3 * 256 move weights
     /// by up to 1e-4 relative.
     #[test]
-    fn agrees_with_the_definition(shape in shapes(), seed in any::<u32>(), percent in 0_usize..100) {
+    fn agrees_with_the_definition(
+        shape in shapes(), seed in any::<u32>(), percent in 0_usize..100, short in 0..KEY_BLOCK,
+    ) {
         let start = shape.capacity * percent / 100;
-        let tokens = shape.capacity - start;
+        // The end need not be that of a key block.
+        let tokens = (shape.capacity - start).saturating_sub(short);
         let cache_len = shape.kv_heads * shape.capacity * shape.head_dim;
         let (keys, values) = (noise(seed, cache_len), noise(seed ^ 1, cache_len));
         let q = noise(seed ^ 2, tokens * shape.heads * shape.head_dim);
@@ -138,12 +143,12 @@ fn positions_outside_the_window_and_after_the_query_are_not_read() {
         heads: 2,
         kv_heads: 1,
         head_dim: 8,
-        capacity: 10,
+        capacity: 16,
         window: Some(3),
         scale: 1.0,
         soft_cap: None,
     };
-    let (mut keys, mut values) = (noise(1, 80), noise(2, 80));
+    let (mut keys, mut values) = (noise(1, 128), noise(2, 128));
     let q = noise(3, 16);
     let clean = run(
         InstructionSet::current(),
@@ -156,7 +161,7 @@ fn positions_outside_the_window_and_after_the_query_are_not_read() {
         5,
     );
     for position in [0, 2, 6, 9] {
-        keys[position * 8..position * 8 + 8].fill(f32::NAN);
+        (0..8).for_each(|place| keys[key_index(8, position, place)] = f32::NAN);
         values[position * 8..position * 8 + 8].fill(f32::NAN);
     }
     let poisoned = run(
@@ -176,7 +181,7 @@ const GOOD: AttentionShape = AttentionShape {
     heads: 4,
     kv_heads: 2,
     head_dim: 8,
-    capacity: 4,
+    capacity: 16,
     window: None,
     scale: 1.0,
     soft_cap: None,
@@ -200,19 +205,25 @@ fn call(
 
 #[test]
 fn positions_beyond_the_capacity_are_refused() {
-    assert_eq!(call(GOOD, 4, 0, 64), Ok(()));
-    assert_eq!(call(GOOD, 0, 4, 64), Ok(()));
-    let text = "attention shape: end position is 5, expected at most the cache's capacity";
-    assert_eq!(call(GOOD, 2, 3, 64), Err(text.to_owned()));
-    assert!(call(GOOD, 1, usize::MAX, 64).is_err());
+    assert_eq!(call(GOOD, 4, 12, 256), Ok(()));
+    assert_eq!(call(GOOD, 0, 16, 256), Ok(()));
+    let text = "attention shape: end position is 17, expected at most the cache's capacity";
+    assert_eq!(call(GOOD, 2, 15, 256), Err(text.to_owned()));
+    assert!(call(GOOD, 1, usize::MAX, 256).is_err());
 }
 
 #[test]
 fn contradictory_shapes_are_refused_by_name() {
     assert_eq!(
-        call(GOOD, 1, 0, 63),
-        Err("keys (values) is 63 long, expected 64".to_owned())
+        call(GOOD, 1, 0, 255),
+        Err("keys (values) is 255 long, expected 256".to_owned())
     );
+    let odd = AttentionShape {
+        capacity: 15,
+        ..GOOD
+    };
+    let text = "attention shape: cache's capacity is 15, expected a multiple of 16";
+    assert_eq!(call(odd, 1, 0, 240), Err(text.to_owned()));
     assert!(
         call(
             AttentionShape {
@@ -221,7 +232,7 @@ fn contradictory_shapes_are_refused_by_name() {
             },
             1,
             0,
-            64
+            256
         )
         .is_err()
     );
@@ -233,7 +244,7 @@ fn contradictory_shapes_are_refused_by_name() {
             },
             1,
             0,
-            64
+            256
         )
         .is_err()
     );
@@ -245,7 +256,7 @@ fn contradictory_shapes_are_refused_by_name() {
             },
             1,
             0,
-            64
+            256
         )
         .is_err()
     );
@@ -257,11 +268,11 @@ fn contradictory_shapes_are_refused_by_name() {
             },
             1,
             0,
-            64
+            256
         )
         .is_err()
     );
-    let (q, mut out, cache) = ([0.0; 33], [0.0; 32], [0.0; 64]);
+    let (q, mut out, cache) = ([0.0; 33], [0.0; 32], [0.0; 256]);
     let refused = attend(
         &GOOD,
         &q,

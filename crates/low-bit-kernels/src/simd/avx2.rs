@@ -137,6 +137,11 @@ macro_rules! implement {
                 unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask.cast_signed())) }
             }
             #[inline(always)]
+            unsafe fn and_bits(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the trait's duties.
+                unsafe { _mm256_and_si256(a, b) }
+            }
+            #[inline(always)]
             unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
                 // SAFETY: the trait's duties.
                 unsafe { _mm256_or_si256(a, b) }
@@ -217,6 +222,52 @@ macro_rules! implement {
                         _mm256_unpacklo_epi64(b, d),
                         _mm256_unpackhi_epi64(b, d),
                     ]
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn largest(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the trait's duties.
+                unsafe { _mm256_max_epu32(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn largest_element(a: __m256i) -> u32 {
+                // SAFETY: the trait's duties.
+                unsafe {
+                    let a =
+                        _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+                    let a = _mm_max_epu32(a, _mm_shuffle_epi32::<0b1110>(a));
+                    let a = _mm_max_epu32(a, _mm_shuffle_epi32::<0b01>(a));
+                    _mm_cvtsi128_si32(a).cast_unsigned()
+                }
+            }
+            #[inline(always)]
+            unsafe fn bits(a: __m256) -> __m256i {
+                // SAFETY: the trait's duties.
+                unsafe { _mm256_castps_si256(a) }
+            }
+            #[inline(always)]
+            unsafe fn round_16(from: *const f32, factor: f32, to: *mut i8) -> i32 {
+                // SAFETY: the trait's duties.
+                unsafe {
+                    let factor = _mm256_set1_ps(factor);
+                    let a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(from), factor));
+                    let b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(from.add(8)), factor));
+                    // Packing works within lanes: the middle quarters change places.
+                    let words = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packs_epi32(a, b));
+                    let bytes = _mm_packs_epi16(
+                        _mm256_castsi256_si128(words),
+                        _mm256_extracti128_si256::<1>(words),
+                    );
+                    _mm_storeu_si128(to.cast(), bytes);
+                    let sums = _mm256_add_epi32(a, b);
+                    let sums = _mm_add_epi32(
+                        _mm256_castsi256_si128(sums),
+                        _mm256_extracti128_si256::<1>(sums),
+                    );
+                    let sums = _mm_add_epi32(sums, _mm_shuffle_epi32::<0b1110>(sums));
+                    let sums = _mm_add_epi32(sums, _mm_shuffle_epi32::<0b01>(sums));
+                    _mm_cvtsi128_si32(sums)
                 }
             }
 

@@ -103,6 +103,11 @@ unsafe impl Vector for Avx512 {
         unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask.cast_signed())) }
     }
     #[inline(always)]
+    unsafe fn and_bits(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the trait's duties.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+    #[inline(always)]
     unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the trait's duties.
         unsafe { _mm512_or_si512(a, b) }
@@ -185,6 +190,32 @@ unsafe impl Vector for Avx512 {
                 _mm512_unpacklo_epi64(b, d),
                 _mm512_unpackhi_epi64(b, d),
             ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn largest(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the trait's duties.
+        unsafe { _mm512_max_epu32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn largest_element(a: __m512i) -> u32 {
+        // SAFETY: the trait's duties.
+        unsafe { _mm512_reduce_max_epu32(a) }
+    }
+    #[inline(always)]
+    unsafe fn bits(a: __m512) -> __m512i {
+        // SAFETY: the trait's duties.
+        unsafe { _mm512_castps_si512(a) }
+    }
+    #[inline(always)]
+    unsafe fn round_16(from: *const f32, factor: f32, to: *mut i8) -> i32 {
+        // SAFETY: the trait's duties.
+        unsafe {
+            let scaled = _mm512_mul_ps(_mm512_loadu_ps(from), _mm512_set1_ps(factor));
+            let rounded = _mm512_cvtps_epi32(scaled);
+            _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(rounded));
+            _mm512_reduce_add_epi32(rounded)
         }
     }
 

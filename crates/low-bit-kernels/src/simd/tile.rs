@@ -12,13 +12,20 @@
 
 use super::levels::VectorFormat;
 use super::vector::Vector;
-use crate::activation::QuantisedActivations;
+use crate::activation::{QuantisedActivations, RUNS, Together, run_at};
 
 /// Activation rows up to which unpacking in registers wins.
 const FEW: usize = 2;
-/// Activation rows that share one pass over an interleaved tile: their sums and integer products
-/// take 16 of 32 registers.
-const TOGETHER: usize = 8;
+
+/// Whether as many activation rows share passes over interleaved tiles. The widest run's sums and
+/// integer products take 16 of 32 registers.
+pub(crate) const fn together(tokens: usize) -> Together {
+    if tokens <= FEW {
+        Together::Never
+    } else {
+        Together::InRuns
+    }
+}
 
 /// Buffers of one thread.
 #[derive(Debug, Default)]
@@ -345,55 +352,73 @@ unsafe fn many<F: VectorFormat, V: Vector>(
     scales: &Scales<'_>,
     outputs: &mut [&mut [f32]],
 ) {
-    let (whole, rest) = outputs.as_chunks_mut::<TOGETHER>();
-    let done = whole.len() * TOGETHER;
-    for (index, outputs) in whole.iter_mut().enumerate() {
+    const { assert!(RUNS[0] == 8 && RUNS[1] == 2 && RUNS[2] == 1) };
+    let tokens = outputs.len();
+    let (mut first, mut rest) = (0, outputs);
+    while !rest.is_empty() {
+        let run = run_at(first, tokens, Together::InRuns);
+        let (outputs, after) = rest.split_at_mut(run);
         // SAFETY: the caller's duty.
-        unsafe { together::<F, V, TOGETHER>(tile, levels, scales, (index * TOGETHER, outputs)) };
-    }
-    let (pairs, rest) = rest.as_chunks_mut::<2>();
-    for (index, outputs) in pairs.iter_mut().enumerate() {
-        // SAFETY: the caller's duty.
-        unsafe { together::<F, V, 2>(tile, levels, scales, (done + index * 2, outputs)) };
-    }
-    if let [output] = rest {
-        let output = std::array::from_mut(output);
-        // SAFETY: the caller's duty.
-        unsafe { together::<F, V, 1>(tile, levels, scales, (done + pairs.len() * 2, output)) };
+        unsafe {
+            match run {
+                8 => together_in::<F, V, 8>(tile, levels, scales, (first, outputs)),
+                2 => together_in::<F, V, 2>(tile, levels, scales, (first, outputs)),
+                _ => together_in::<F, V, 1>(tile, levels, scales, (first, outputs)),
+            }
+        }
+        first += run;
+        rest = after;
     }
 }
 
-/// `T` activation rows from `first` on over an interleaved tile.
+/// The run of `T` activation rows from `first` on over an interleaved tile.
 ///
 /// # Safety
-/// The CPU has `V`; `levels` and `scales` are those of the tile; there are `T` activation rows.
+/// The CPU has `V`; `levels` and `scales` are those of the tile; there is such a run.
 #[inline(always)]
-unsafe fn together<F: VectorFormat, V: Vector, const T: usize>(
+unsafe fn together_in<F: VectorFormat, V: Vector, const T: usize>(
     tile: &Tile<'_>,
     levels: &[u8],
     scales: &Scales<'_>,
-    (first, outputs): (usize, &mut [&mut [f32]; T]),
+    (first, outputs): (usize, &mut [&mut [f32]]),
 ) {
-    assert_eq!(levels.len(), V::ROWS * tile.activations.cols);
-    let rows: [_; T] = std::array::from_fn(|t| tile.activations.row(first + t));
-    // SAFETY: the caller's duty.
+    let (cols, groups) = (tile.activations.cols, tile.activations.groups);
+    let run = tile.activations.run(first, T);
+    // What every pointer below relies on.
+    assert!(
+        levels.len() == V::ROWS * cols
+            && cols == groups * F::GROUP
+            && run.levels.len() == T * cols
+            && run.scales.len() == T * groups
+            && run.offsets.len() == T * groups
+            && run.scaled_sums.len() == T * groups
+            && outputs.len() == T
+    );
+    // SAFETY: the caller's duty; the lengths have just been checked.
     unsafe {
         let mut sums = [V::zero(); T];
-        for group in 0..tile.activations.groups {
+        for group in 0..groups {
+            let at = group * T;
+            let weights = levels.as_ptr().add(group * F::GROUP * V::ROWS);
+            let x = run.levels.as_ptr().add(at * F::GROUP);
             let mut products = [V::splat_int(0); T];
-            for (product, row) in products.iter_mut().zip(&rows) {
-                *product = V::splat_int(offset::<F, V>(row.offsets, group));
+            if F::ZERO_POINT != 0 && !is_signed::<F, V>() {
+                for t in 0..T {
+                    products[t] = V::splat_int(*run.offsets.as_ptr().add(at + t));
+                }
             }
             for step in 0..F::GROUP / 4 {
-                let column = group * F::GROUP + 4 * step;
-                let weights = V::load_int(levels.as_ptr().add(column * V::ROWS));
+                let weights = V::load_int(weights.add(4 * step * V::ROWS));
                 for t in 0..T {
-                    let x = V::splat_4(rows[t].levels.as_ptr().add(column));
+                    let x = V::splat_4(x.add(t * F::GROUP + 4 * step));
                     products[t] = dot::<F, V>(products[t], weights, x);
                 }
             }
             for t in 0..T {
-                let factors = (rows[t].scales[group], rows[t].scaled_sums[group]);
+                let factors = (
+                    *run.scales.as_ptr().add(at + t),
+                    *run.scaled_sums.as_ptr().add(at + t),
+                );
                 sums[t] = add_group::<F, V>(sums[t], products[t], (scales, group), factors);
             }
         }

@@ -5,6 +5,11 @@
 //! of `z[i]` belongs to row `4 * l + i`, so that [`Vector::add_across`] and [`Vector::transpose`]
 //! stay within lanes and yet deliver rows in order.
 
+use std::marker::PhantomData;
+
+/// Stands for work done on the vectors of `V`. Whoever names it vouches that the CPU has them.
+pub(crate) struct OnVectors<V>(PhantomData<V>);
+
 /// Vector operations of one instruction set.
 ///
 /// # Safety
@@ -44,6 +49,8 @@ pub(crate) unsafe trait Vector {
     unsafe fn add(a: Self::Int, b: Self::Int) -> Self::Int;
     /// Every byte and `mask`.
     unsafe fn and(a: Self::Int, mask: u8) -> Self::Int;
+    /// Bitwise and.
+    unsafe fn and_bits(a: Self::Int, b: Self::Int) -> Self::Int;
     /// Bitwise or.
     unsafe fn or(a: Self::Int, b: Self::Int) -> Self::Int;
     /// Every byte exclusive-or `mask`.
@@ -62,6 +69,16 @@ pub(crate) unsafe trait Vector {
     unsafe fn add_across(z: [Self::Int; 4]) -> Self::Int;
     /// Element `4 * l + i` of result `j` is element `j` of lane `l` of `z[i]`.
     unsafe fn transpose(z: [Self::Int; 4]) -> [Self::Int; 4];
+
+    /// Each element the larger of two unsigned ones.
+    unsafe fn largest(a: Self::Int, b: Self::Int) -> Self::Int;
+    /// The largest unsigned element.
+    unsafe fn largest_element(a: Self::Int) -> u32;
+    /// Floats as their bits.
+    unsafe fn bits(a: Self::Float) -> Self::Int;
+    /// The 16 floats at `from` times `factor` as the nearest integers, ties to even, to 16 bytes at
+    /// `to`; their sum. They are within a byte.
+    unsafe fn round_16(from: *const f32, factor: f32, to: *mut i8) -> i32;
 
     /// Zeros.
     unsafe fn zero() -> Self::Float;

@@ -130,9 +130,14 @@ impl Attention {
         hidden: &Tensor,
         step: &mut LayerStep<'_>,
     ) -> Result<Tensor, Error> {
-        let mut query = self.projections.q_proj.forward(hidden)?;
-        let mut key = self.projections.k_proj.forward(hidden)?;
-        let value = self.projections.v_proj.forward(hidden)?;
+        let Projections {
+            q_proj,
+            k_proj,
+            v_proj,
+            o_proj,
+        } = &self.projections;
+        let [mut query, mut key, value] =
+            Linear::forward_together([q_proj, k_proj, v_proj], hidden)?;
         if let Some(norms) = &self.head_norms {
             query = norms.q_norm.forward(&query)?;
             key = norms.k_norm.forward(&key)?;
@@ -145,7 +150,7 @@ impl Attention {
             cache: step.cache,
             start: step.start,
         })?;
-        self.projections.o_proj.forward(&mixed)
+        o_proj.forward(&mixed)
     }
 }
 

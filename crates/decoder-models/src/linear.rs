@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
-use low_bit_kernels::WeightMatrix;
+use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result as CandleResult, Shape, Tensor};
+use low_bit_kernels::{Product, WeightMatrix, matmul_together};
 
 use crate::Error;
-use crate::slices::{contiguous_f32, for_rows};
+use crate::slices::{contiguous_f32, for_rows, with_f32};
 use crate::weights::{StoredTensor, Weight, WeightSource, load_vector, load_weight, weight_type};
 
 /// A projection from `in_features` to `out_features`.
@@ -167,13 +167,58 @@ impl Linear {
                 u.matmul_rows(features.clone(), &inner, rows, &mut output)?;
             }
         }
+        self.add_bias(features, &mut output);
+        Ok(output)
+    }
+
+    /// Adds the bias of some output features to `output[rows, features.len()]`.
+    fn add_bias(&self, features: Range<usize>, output: &mut [f32]) {
         if let Some(bias) = &self.bias {
             let bias = &bias[features];
-            for_rows(&mut output, width, |_, row| {
+            for_rows(output, bias.len(), |_, row| {
                 row.iter_mut().zip(bias).for_each(|(x, b)| *x += b)
             });
         }
-        Ok(output)
+    }
+
+    /// [`forward`](Self::forward) of several projections of one input, whose activations are
+    /// quantised once and whose rows go to the threads together.
+    pub(crate) fn forward_together<const N: usize>(
+        linears: [&Self; N],
+        input: &Tensor,
+    ) -> Result<[Tensor; N], Error> {
+        let rows = input.dims().first().copied().unwrap_or(0);
+        let mut outputs = linears.map(|linear| vec![0.0; rows * linear.out_features()]);
+        let mut products = Vec::with_capacity(N);
+        for (linear, output) in linears.iter().zip(&mut outputs) {
+            if let Projection::Dense(matrix) = &linear.weight {
+                products.push(Product {
+                    matrix,
+                    rows: 0..matrix.rows(),
+                    output,
+                });
+            }
+        }
+        if products.len() < N {
+            drop(products);
+            let mut tensors = linears.map(|_| input.clone());
+            for (tensor, linear) in tensors.iter_mut().zip(linears) {
+                *tensor = linear.forward(input)?;
+            }
+            return Ok(tensors);
+        }
+        with_f32(input, |values| {
+            matmul_together(&mut products, values, rows)
+                .map_err(|source| Error::Tensor(candle_core::Error::wrap(source)))
+        })?;
+        drop(products);
+        let mut tensors = linears.map(|_| input.clone());
+        for ((tensor, linear), mut output) in tensors.iter_mut().zip(linears).zip(outputs) {
+            let width = linear.out_features();
+            linear.add_bias(0..width, &mut output);
+            *tensor = Tensor::from_vec(output, (rows, width), &Device::Cpu)?;
+        }
+        Ok(tensors)
     }
 }
 

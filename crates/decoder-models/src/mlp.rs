@@ -69,8 +69,7 @@ impl GatedMlp {
     }
 
     fn forward_rows(&self, hidden: &Tensor) -> Result<Tensor, Error> {
-        let gate = self.gate_proj.forward(hidden)?;
-        let up = self.up_proj.forward(hidden)?;
+        let [gate, up] = Linear::forward_together([&self.gate_proj, &self.up_proj], hidden)?;
         // In place, and the gate let go early: these are the largest activations of a prompt.
         up.inplace_op2(&gate, &Gate(self.activation))?;
         drop(gate);

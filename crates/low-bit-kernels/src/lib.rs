@@ -40,6 +40,7 @@ mod product;
 mod quantise;
 #[cfg(target_arch = "x86_64")]
 mod simd;
+mod together;
 mod weight_type;
 
 pub use dequantise::dequantise_row;
@@ -47,4 +48,5 @@ pub use error::Error;
 pub use instruction_set::InstructionSet;
 pub use matrix::WeightMatrix;
 pub use quantise::quantise_rows;
+pub use together::{Product, matmul_together};
 pub use weight_type::WeightType;

@@ -1,32 +1,18 @@
-//! The weight matrix as callers see it: checked shapes, the cut over rows, the choice of kernels.
-//! Arithmetic lives behind `product.rs`.
+//! The weight matrix as callers see it: checked shapes, the choice of kernels. The cut over rows is
+//! in `together.rs`, arithmetic behind `product.rs`.
 
 use crate::activation::QuantisedActivations;
 use crate::block::with_block_format;
 use crate::dequantise::checked_row_bytes;
+use crate::together::{Product, matmul_together};
 use crate::{Error, InstructionSet, WeightType, product};
 use bytes::Bytes;
-use rayon::prelude::*;
-use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
-
-/// Multiply-adds below which a further thread is not asked: a few microseconds of work, the order of
-/// what handing a job to a sleeping thread takes. Not tuned by measurement.
-const LEAST_WORK_PER_CHUNK: usize = 1 << 17;
-/// Chunks per thread, so that a thread that was held up does not hold up the rest.
-const CHUNKS_PER_THREAD: usize = 4;
-/// Rows that the fastest kernels take together; chunks are cut at multiples of it.
-const TILE_ROWS: usize = 16;
 
 /// Longest row: 16 rows of the widest type then stay within the 2 GiB that a 32-bit gather offset
 /// reaches. No model comes near it.
 const MOST_COLUMNS: usize = 1 << 24;
-
-thread_local! {
-    /// Quantised activations of the last call on this thread, kept for their buffers.
-    static ACTIVATIONS: Cell<QuantisedActivations> = Cell::default();
-}
 
 /// A matrix of `[rows, cols]` weights in stored form.
 #[derive(Clone)]
@@ -163,82 +149,21 @@ impl WeightMatrix {
         tokens: usize,
         output: &mut [f32],
     ) -> Result<(), Error> {
-        if rows.start > rows.end || rows.end > self.rows {
-            return Err(Error::RowRange {
-                range: rows,
-                rows: self.rows,
-            });
-        }
-        expect_length(
-            "activations (values)",
-            (tokens, self.cols),
-            activations.len(),
-        )?;
-        expect_length("output (values)", (tokens, rows.len()), output.len())?;
-        if tokens == 0 || rows.is_empty() {
-            return Ok(());
-        }
-        if self.weight_type.is_float() {
-            self.multiply(
-                rows,
-                &Activations::Float {
-                    values: activations,
-                    cols: self.cols,
-                },
-                output,
-            );
-            return Ok(());
-        }
-        // Taken rather than borrowed: the pool may run another product on this thread while this
-        // one waits for its chunks.
-        let mut quantised = ACTIVATIONS.take();
-        with_block_format!(self.weight_type, F =>
-            product::quantise::<F>(self.instruction_set, activations, self.cols, &mut quantised), float => ());
-        self.multiply(rows, &Activations::Quantised(&quantised), output);
-        ACTIVATIONS.set(quantised);
-        Ok(())
-    }
-
-    /// Cuts the rows over the threads of the pool.
-    fn multiply(&self, rows: Range<usize>, activations: &Activations<'_>, output: &mut [f32]) {
-        let count = rows.len();
-        let tokens = output.len() / count;
-        let work = count.saturating_mul(self.cols).saturating_mul(tokens);
-        let most = rayon::current_num_threads().saturating_mul(CHUNKS_PER_THREAD);
-        let threads = rayon::current_num_threads();
-        let chunks = if threads == 1 {
-            1
-        } else {
-            (work / LEAST_WORK_PER_CHUNK).clamp(1, most)
+        let product = Product {
+            matrix: self,
+            rows,
+            output,
         };
-        let chunk_rows = count.div_ceil(chunks).next_multiple_of(TILE_ROWS);
-        let start = |chunk: usize| rows.start + chunk * chunk_rows;
-        if chunk_rows >= count {
-            let mut outputs: Vec<&mut [f32]> = Vec::new();
-            if tokens == 1 {
-                self.chunk(rows.start, activations, &mut [output]);
-            } else {
-                outputs.extend(output.chunks_exact_mut(count));
-                self.chunk(rows.start, activations, &mut outputs);
-            }
-        } else if tokens == 1 {
-            let pieces = output.par_chunks_mut(chunk_rows).enumerate();
-            pieces.for_each(|(chunk, piece)| self.chunk(start(chunk), activations, &mut [piece]));
-        } else {
-            let mut pieces: Vec<Vec<&mut [f32]>> = Vec::new();
-            pieces.resize_with(count.div_ceil(chunk_rows), || Vec::with_capacity(tokens));
-            for row in output.chunks_exact_mut(count) {
-                for (piece, pieces) in row.chunks_mut(chunk_rows).zip(&mut pieces) {
-                    pieces.push(piece);
-                }
-            }
-            let pieces = pieces.par_iter_mut().enumerate();
-            pieces.for_each(|(chunk, pieces)| self.chunk(start(chunk), activations, pieces));
-        }
+        matmul_together(&mut [product], activations, tokens)
     }
 
     /// Rows from `start` on, as many as each of `outputs` (one per token) is long.
-    fn chunk(&self, start: usize, activations: &Activations<'_>, outputs: &mut [&mut [f32]]) {
+    pub(crate) fn chunk(
+        &self,
+        start: usize,
+        activations: &Activations<'_>,
+        outputs: &mut [&mut [f32]],
+    ) {
         let count = outputs.first().map_or(0, |output| output.len());
         let bytes = &self.bytes[start * self.row_bytes..(start + count) * self.row_bytes];
         match activations {

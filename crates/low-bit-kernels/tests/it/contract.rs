@@ -2,7 +2,7 @@
 
 use crate::stored::{Noise, available, random_rows, same_bits};
 use bytes::Bytes;
-use low_bit_kernels::{InstructionSet, WeightMatrix, WeightType, naive};
+use low_bit_kernels::{InstructionSet, Product, WeightMatrix, WeightType, matmul_together, naive};
 use proptest::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::LazyLock;
@@ -273,6 +273,71 @@ fn trouble_in_an_activation_shows_in_every_product() {
                 found[20..].iter().all(|value| !value.is_finite()),
                 "{weight_type}, {set}"
             );
+        }
+    }
+}
+
+/// Matrices of different types and heights, one of them in part, with the same activations.
+#[test]
+fn products_together_have_the_bits_of_each_alone() {
+    let cols = 256;
+    let mut noise = Noise::new(11);
+    let types = [
+        WeightType::Q4_1,
+        WeightType::Q6K,
+        WeightType::F16,
+        WeightType::Q4_1,
+    ];
+    for set in available() {
+        let matrices: Vec<_> = types
+            .into_iter()
+            .zip([192, 70, 33, 1200])
+            .map(|(weight_type, rows)| {
+                let bytes = random_rows(weight_type, rows, cols, &mut noise).into();
+                matrix(set, weight_type, rows, cols, &bytes)
+            })
+            .collect();
+        for tokens in [1, 2, 11, 40] {
+            let activations = noise.floats(tokens * cols);
+            let alone: Vec<Vec<f32>> = matrices
+                .iter()
+                .map(|matrix| product(matrix, &activations, tokens))
+                .collect();
+            let part = 5..69;
+            for pool in POOLS.iter() {
+                let mut outputs: Vec<Vec<f32>> = alone
+                    .iter()
+                    .map(|output| vec![f32::NAN; output.len()])
+                    .collect();
+                let mut some = vec![f32::NAN; tokens * part.len()];
+                let mut products: Vec<_> = matrices
+                    .iter()
+                    .zip(&mut outputs)
+                    .map(|(matrix, output)| Product {
+                        matrix,
+                        rows: 0..matrix.rows(),
+                        output,
+                    })
+                    .collect();
+                products.push(Product {
+                    matrix: &matrices[1],
+                    rows: part.clone(),
+                    output: &mut some,
+                });
+                pool.install(|| matmul_together(&mut products, &activations, tokens))
+                    .expect("good shapes");
+                for (found, expected) in outputs.iter().zip(&alone) {
+                    assert!(same_bits(found, expected), "{set}, {tokens} tokens");
+                }
+                let expected: Vec<f32> = alone[1]
+                    .chunks(70)
+                    .flat_map(|row| row[part.clone()].to_vec())
+                    .collect();
+                assert!(
+                    same_bits(&some, &expected),
+                    "{set}, {tokens} tokens, in part"
+                );
+            }
         }
     }
 }

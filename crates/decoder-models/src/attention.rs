@@ -2,16 +2,15 @@
 //! norm per head, rotary embedding, cache, kernel, output projection. The product of scores is
 //! `low_bit_kernels::attention`; no mask is ever built.
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
 use low_bit_kernels::attention::{AttentionShape, KeyValues, attend};
 
 use crate::Error;
+use crate::buffers::{Buffers, sized};
 use crate::config::DecoderConfig;
 use crate::kv_cache::LayerCache;
 use crate::linear::{Bias, Linear};
 use crate::norm::RmsNorm;
 use crate::rope::RopeAngles;
-use crate::slices::{contiguous_f32, with_f32};
 use crate::weights::WeightSource;
 
 /// One layer's attention, `[rows, hidden]` to `[rows, hidden]`.
@@ -58,6 +57,10 @@ pub(crate) struct LayerStep<'a> {
     pub(crate) start: usize,
     /// Positions that the cache may come to hold.
     pub(crate) capacity: usize,
+    /// Rows of the pass.
+    pub(crate) rows: usize,
+    /// Activations on their way through a layer.
+    pub(crate) buffers: &'a mut Buffers,
 }
 
 impl Projections {
@@ -125,77 +128,54 @@ impl Attention {
         }
     }
 
-    pub(crate) fn forward(
-        &self,
-        hidden: &Tensor,
-        step: &mut LayerStep<'_>,
-    ) -> Result<Tensor, Error> {
+    /// `step.buffers.normed` to `step.buffers.out`, `[rows, hidden]` both.
+    pub(crate) fn forward(&self, step: &mut LayerStep<'_>) -> Result<(), Error> {
         let Projections {
             q_proj,
             k_proj,
             v_proj,
             o_proj,
         } = &self.projections;
-        let [mut query, mut key, value] =
-            Linear::forward_together([q_proj, k_proj, v_proj], hidden)?;
+        let rows = step.rows;
+        let Buffers {
+            normed,
+            query,
+            key,
+            value,
+            mixed,
+            out,
+            ..
+        } = &mut *step.buffers;
+        let query = sized(query, rows * q_proj.out_features());
+        let key = sized(key, rows * k_proj.out_features());
+        let value = sized(value, rows * v_proj.out_features());
+        let outputs = [&mut *query, &mut *key, &mut *value];
+        Linear::apply_together([q_proj, k_proj, v_proj], normed, rows, outputs)?;
         if let Some(norms) = &self.head_norms {
-            query = norms.q_norm.forward(&query)?;
-            key = norms.k_norm.forward(&key)?;
+            norms.q_norm.apply_in_place(query);
+            norms.k_norm.apply_in_place(key);
         }
-        let query = step.angles.rotate(&query, self.shape.head_dim)?;
-        let key = step.angles.rotate(&key, self.shape.head_dim)?;
-        append(step, &key, &value)?;
-        let mixed = query.apply_op1_no_bwd(&Attend {
-            shape: self.shape,
-            cache: step.cache,
-            start: step.start,
-        })?;
-        o_proj.forward(&mixed)
-    }
-}
-
-/// Copies new keys and values, `[rows, kv_heads * head_dim]` each, into the layer's cache.
-fn append(step: &mut LayerStep<'_>, key: &Tensor, value: &Tensor) -> Result<(), Error> {
-    with_f32(key, |keys| {
-        with_f32(value, |values| {
-            step.cache.append(step.start, keys, values, step.capacity);
-            Ok(())
-        })
-    })
-}
-
-/// Queries `[rows, heads * head_dim]` over a cache that already holds the rows' own keys.
-struct Attend<'a> {
-    shape: HeadShape,
-    cache: &'a LayerCache,
-    start: usize,
-}
-
-impl CustomOp1 for Attend<'_> {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> CandleResult<(CpuStorage, Shape)> {
-        let queries = contiguous_f32(storage, layout, self.name())?;
+        step.angles.rotate(query, self.shape.head_dim);
+        step.angles.rotate(key, self.shape.head_dim);
+        step.cache.append(step.start, key, value, step.capacity);
         let shape = AttentionShape {
             heads: self.shape.heads,
             kv_heads: self.shape.kv_heads,
             head_dim: self.shape.head_dim,
-            capacity: self.cache.slots(),
+            capacity: step.cache.slots(),
             window: self.shape.window,
             scale: self.shape.scale,
             soft_cap: self.shape.soft_cap,
         };
-        let mut output = vec![0.0; queries.len()];
         // Scores depend on distances only, so positions may be counted from the oldest one kept.
-        let start_slot = self.start - self.cache.first();
+        let start_slot = step.start - step.cache.first();
         let cache = KeyValues {
-            keys: self.cache.keys(),
-            values: self.cache.values(),
+            keys: step.cache.keys(),
+            values: step.cache.values(),
         };
-        attend(&shape, queries, cache, start_slot, &mut output)
-            .map_err(candle_core::Error::wrap)?;
-        Ok((CpuStorage::F32(output), layout.shape().clone()))
+        let mixed = sized(mixed, query.len());
+        attend(&shape, query, cache, start_slot, mixed)
+            .map_err(|source| Error::operation("attention", source))?;
+        o_proj.apply(mixed, rows, sized(out, rows * o_proj.out_features()))
     }
 }

@@ -1,7 +1,7 @@
 //! [`Decoder`]: the stack of layers and the final norm, for every family. Hidden states in, hidden
 //! states out; token ids, embedding and head are not here.
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use crate::attention::LayerStep;
 use crate::config::{DecoderConfig, Family};
@@ -9,7 +9,7 @@ use crate::kv_cache::KvCache;
 use crate::layer::{DecoderLayer, layer_prefix};
 use crate::norm::RmsNorm;
 use crate::rope::Rope;
-use crate::slices::check_rows;
+use crate::slices::{check_rows, with_f32};
 use crate::weights::WeightSource;
 use crate::{Error, gemma3, llama, phi3, qwen2, qwen3};
 
@@ -100,21 +100,23 @@ impl Decoder {
         // Inside the pool a kernel's parallel loop costs a microsecond; from outside, a thread
         // switch each way, hundreds of times a token.
         let normed = if rayon::current_thread_index().is_some() {
-            self.run(hidden, rows, cache)
+            self.run(&hidden, rows, cache)
         } else {
-            rayon::scope(|_| self.run(hidden, rows, cache))
+            rayon::scope(|_| self.run(&hidden, rows, cache))
         }?;
         cache.advance(rows);
         Ok(normed)
     }
 
-    fn run(&self, mut hidden: Tensor, rows: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
+    fn run(&self, hidden: &Tensor, rows: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
         let (start, capacity) = (cache.len(), cache.capacity());
         let full_angles = self.rope.angles(start, rows, capacity);
         let local_angles = self
             .rope_local
             .as_ref()
             .map(|rope| rope.angles(start, rows, capacity));
+        let mut hidden = with_f32(hidden, |values| Ok(values.to_vec()))?;
+        let mut buffers = cache.take_buffers();
         let layers = self
             .layers
             .iter()
@@ -125,17 +127,20 @@ impl Decoder {
                 (Some(local), Some(_)) => local,
                 _ => &full_angles,
             };
-            hidden = layer.forward(
-                &hidden,
-                &mut LayerStep {
-                    angles,
-                    cache,
-                    start,
-                    capacity,
-                },
-            )?;
+            let step = &mut LayerStep {
+                angles,
+                cache,
+                start,
+                capacity,
+                rows,
+                buffers: &mut buffers,
+            };
+            layer.forward(&mut hidden, step)?;
         }
-        self.norm.forward(&hidden)
+        cache.keep_buffers(buffers, rows);
+        self.norm.apply_in_place(&mut hidden);
+        let shape = (rows, self.config.hidden_size);
+        Ok(Tensor::from_vec(hidden, shape, &Device::Cpu)?)
     }
 }
 

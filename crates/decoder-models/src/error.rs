@@ -197,6 +197,14 @@ impl Error {
         }
     }
 
+    /// The kernels refused an operation's operands.
+    pub(crate) fn operation(name: &'static str, source: low_bit_kernels::Error) -> Self {
+        Self::Kernel {
+            what: What::Operation(name),
+            source,
+        }
+    }
+
     /// A field whose value cannot be right.
     pub(crate) fn value(
         field: &'static str,

@@ -2,10 +2,8 @@
 //! with a sliding window between full ones, each kind with its rotary base. Norm weights are stored
 //! less one, except in a GGUF. Reference: `modeling_gemma3.py` of transformers.
 
-use candle_core::Tensor;
-
 use crate::attention::{Attention, HeadNorms, LayerStep, Projections};
-use crate::layer::{DecoderLayer, layer_prefix};
+use crate::layer::{DecoderLayer, add, layer_prefix, normed};
 use crate::linear::Bias;
 use crate::mlp::GatedMlp;
 use crate::norm::RmsNorm;
@@ -53,15 +51,18 @@ pub(crate) fn load_layer(
 }
 
 impl DecoderLayer for SandwichNormLayer {
-    fn forward(&self, hidden: &Tensor, step: &mut LayerStep<'_>) -> Result<Tensor, Error> {
-        let attended = self
-            .self_attn
-            .forward(&self.input_layernorm.forward(hidden)?, step)?;
-        let hidden = (hidden + self.post_attention_layernorm.forward(&attended)?)?;
-        let widened = self
-            .mlp
-            .forward(&self.pre_feedforward_layernorm.forward(&hidden)?)?;
-        Ok((hidden + self.post_feedforward_layernorm.forward(&widened)?)?)
+    fn forward(&self, hidden: &mut [f32], step: &mut LayerStep<'_>) -> Result<(), Error> {
+        normed(&self.input_layernorm, hidden, step.buffers);
+        self.self_attn.forward(step)?;
+        self.post_attention_layernorm
+            .apply_in_place(&mut step.buffers.out);
+        add(hidden, &step.buffers.out, step.rows);
+        normed(&self.pre_feedforward_layernorm, hidden, step.buffers);
+        self.mlp.forward(step.rows, step.buffers)?;
+        self.post_feedforward_layernorm
+            .apply_in_place(&mut step.buffers.out);
+        add(hidden, &step.buffers.out, step.rows);
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use std::ops::Range;
 use low_bit_kernels::attention::{KEY_BLOCK, key_index};
 
 use crate::Error;
+use crate::buffers::Buffers;
 
 /// Positions of a layer's first allocation.
 const FIRST_POSITIONS: usize = 64;
@@ -20,6 +21,9 @@ const FIRST_POSITIONS: usize = 64;
 /// system, they become resident as they are written. Taken between a prompt's activations, they
 /// leave holes behind that nothing fits into (measured: 10 MB for Gemma-3-270M).
 const AT_ONCE_POSITIONS: usize = 1024;
+
+/// Longest pass whose buffers stay with the sequence.
+const KEPT_ROWS: usize = 16;
 
 /// Released positions are a multiple of this: whole key blocks, and not a move for every few.
 const RELEASE_POSITIONS: usize = 4 * KEY_BLOCK;
@@ -30,6 +34,8 @@ pub struct KvCache {
     layers: Vec<LayerCache>,
     capacity: usize,
     length: usize,
+    /// Of the last pass, if it was a short one.
+    buffers: Buffers,
 }
 
 impl KvCache {
@@ -54,6 +60,7 @@ impl KvCache {
             layers,
             capacity,
             length: 0,
+            buffers: Buffers::default(),
         }
     }
 
@@ -124,6 +131,19 @@ impl KvCache {
     /// The layers, for one forward pass over the positions from [`len`](Self::len).
     pub(crate) fn layers_mut(&mut self) -> &mut [LayerCache] {
         &mut self.layers
+    }
+
+    /// Buffers for a pass.
+    pub(crate) fn take_buffers(&mut self) -> Buffers {
+        std::mem::take(&mut self.buffers)
+    }
+
+    /// Keeps a pass's buffers for the next one. A prompt's are let go: the tokens after it come one
+    /// by one.
+    pub(crate) fn keep_buffers(&mut self, buffers: Buffers, rows: usize) {
+        if rows <= KEPT_ROWS {
+            self.buffers = buffers;
+        }
     }
 
     /// Counts positions that every layer has taken. Until then they are not there, so a pass that

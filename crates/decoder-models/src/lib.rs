@@ -28,6 +28,7 @@
 //! ```
 
 mod attention;
+mod buffers;
 mod config;
 mod decoder;
 mod embedding;

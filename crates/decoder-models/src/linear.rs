@@ -5,11 +5,10 @@
 
 use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result as CandleResult, Shape, Tensor};
 use low_bit_kernels::{Product, WeightMatrix, matmul_together};
 
 use crate::Error;
-use crate::slices::{contiguous_f32, for_rows, with_f32};
+use crate::slices::for_rows;
 use crate::weights::{StoredTensor, Weight, WeightSource, load_vector, load_weight, weight_type};
 
 /// A projection from `in_features` to `out_features`.
@@ -136,27 +135,27 @@ impl Linear {
         &self.weight
     }
 
-    /// `[rows, in_features]` to `[rows, out_features]`, both contiguous f32 on the CPU.
+    /// `input[rows, in_features]` to `output[rows, out_features]`.
     ///
     /// # Errors
-    /// [`Error::Tensor`] for an input of another shape or type.
-    pub fn forward(&self, input: &Tensor) -> Result<Tensor, Error> {
-        Ok(input.apply_op1_no_bwd(self)?)
+    /// [`Error::Kernel`] for a buffer of another length.
+    pub fn apply(&self, input: &[f32], rows: usize, output: &mut [f32]) -> Result<(), Error> {
+        self.apply_rows(0..self.out_features(), input, rows, output)
+            .map_err(|source| Error::operation("linear", source))
     }
 
-    /// Some output features of each row: `input` is `[rows, in_features]`, the result
+    /// Some output features of each row: `input` is `[rows, in_features]`, `output`
     /// `[rows, features.len()]`, each value the same bits as in the whole product.
     pub(crate) fn apply_rows(
         &self,
         features: Range<usize>,
         input: &[f32],
         rows: usize,
-    ) -> Result<Vec<f32>, low_bit_kernels::Error> {
-        let width = features.len();
-        let mut output = vec![0.0; rows * width];
+        output: &mut [f32],
+    ) -> Result<(), low_bit_kernels::Error> {
         match &self.weight {
             Projection::Dense(matrix) => {
-                matrix.matmul_rows(features.clone(), input, rows, &mut output)?
+                matrix.matmul_rows(features.clone(), input, rows, output)?
             }
             Projection::LowRank { u, s, vt } => {
                 let mut inner = vec![0.0; rows * s.len()];
@@ -164,11 +163,11 @@ impl Linear {
                 for_rows(&mut inner, s.len(), |_, row| {
                     row.iter_mut().zip(s).for_each(|(x, s)| *x *= s)
                 });
-                u.matmul_rows(features.clone(), &inner, rows, &mut output)?;
+                u.matmul_rows(features.clone(), &inner, rows, output)?;
             }
         }
-        self.add_bias(features, &mut output);
-        Ok(output)
+        self.add_bias(features, output);
+        Ok(())
     }
 
     /// Adds the bias of some output features to `output[rows, features.len()]`.
@@ -181,74 +180,33 @@ impl Linear {
         }
     }
 
-    /// [`forward`](Self::forward) of several projections of one input, whose activations are
-    /// quantised once and whose rows go to the threads together.
-    pub(crate) fn forward_together<const N: usize>(
+    /// [`apply`](Self::apply) of several projections to one input, whose activations are quantised
+    /// once and whose rows go to the threads together.
+    pub(crate) fn apply_together<const N: usize>(
         linears: [&Self; N],
-        input: &Tensor,
-    ) -> Result<[Tensor; N], Error> {
-        let rows = input.dims().first().copied().unwrap_or(0);
-        let mut outputs = linears.map(|linear| vec![0.0; rows * linear.out_features()]);
+        input: &[f32],
+        rows: usize,
+        mut outputs: [&mut [f32]; N],
+    ) -> Result<(), Error> {
         let mut products = Vec::with_capacity(N);
         for (linear, output) in linears.iter().zip(&mut outputs) {
-            if let Projection::Dense(matrix) = &linear.weight {
-                products.push(Product {
+            match &linear.weight {
+                Projection::Dense(matrix) => products.push(Product {
                     matrix,
                     rows: 0..matrix.rows(),
                     output,
-                });
+                }),
+                Projection::LowRank { .. } => linear.apply(input, rows, output)?,
             }
         }
-        if products.len() < N {
-            drop(products);
-            let mut tensors = linears.map(|_| input.clone());
-            for (tensor, linear) in tensors.iter_mut().zip(linears) {
-                *tensor = linear.forward(input)?;
+        matmul_together(&mut products, input, rows)
+            .map_err(|source| Error::operation("linear", source))?;
+        for (linear, output) in linears.iter().zip(outputs) {
+            if matches!(linear.weight, Projection::Dense(_)) {
+                linear.add_bias(0..linear.out_features(), output);
             }
-            return Ok(tensors);
         }
-        with_f32(input, |values| {
-            matmul_together(&mut products, values, rows)
-                .map_err(|source| Error::Tensor(candle_core::Error::wrap(source)))
-        })?;
-        drop(products);
-        let mut tensors = linears.map(|_| input.clone());
-        for ((tensor, linear), mut output) in tensors.iter_mut().zip(linears).zip(outputs) {
-            let width = linear.out_features();
-            linear.add_bias(0..width, &mut output);
-            *tensor = Tensor::from_vec(output, (rows, width), &Device::Cpu)?;
-        }
-        Ok(tensors)
-    }
-}
-
-impl CustomOp1 for Linear {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> CandleResult<(CpuStorage, Shape)> {
-        let input = contiguous_f32(storage, layout, self.name())?;
-        let [rows, width] = layout.dims() else {
-            candle_core::bail!(
-                "linear: expected [rows, in_features], found {:?}",
-                layout.dims()
-            );
-        };
-        if *width != self.in_features() {
-            candle_core::bail!(
-                "linear: {} in_features, found {:?}",
-                self.in_features(),
-                layout.dims()
-            );
-        }
-        let output = self
-            .apply_rows(0..self.out_features(), input, *rows)
-            .map_err(candle_core::Error::wrap)?;
-        Ok((
-            CpuStorage::F32(output),
-            Shape::from((*rows, self.out_features())),
-        ))
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use crate::linear::Linear;
 use crate::slices::{check_rows, for_rows, with_f32};
 use crate::weights::Weight;
-use crate::{DecoderConfig, Error, What};
+use crate::{DecoderConfig, Error};
 
 /// A head of `[vocab_size, hidden_size]`.
 #[derive(Debug)]
@@ -59,13 +59,11 @@ impl LmHead {
     pub fn logits_of(&self, ids: Range<usize>, hidden: &Tensor) -> Result<Vec<f32>, Error> {
         let (hidden, rows) = check_rows(hidden, self.weight.in_features(), "hidden")?;
         let width = ids.len();
-        let mut logits = with_f32(&hidden, |values| {
+        let mut logits = vec![0.0; rows * width];
+        with_f32(&hidden, |values| {
             self.weight
-                .apply_rows(ids, values, rows)
-                .map_err(|source| Error::Kernel {
-                    what: What::Operation("lm_head"),
-                    source,
-                })
+                .apply_rows(ids, values, rows, &mut logits)
+                .map_err(|source| Error::operation("lm_head", source))
         })?;
         if let Some(cap) = self.soft_cap {
             for_rows(&mut logits, width.max(1), |_, row| {

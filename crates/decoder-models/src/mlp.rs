@@ -1,13 +1,12 @@
 //! The gated feed-forward network that all families share: `down(act(gate(x)) * up(x))`. How gate
 //! and up are stored (apart, or fused as in Phi-3) is the family's affair.
 
-use candle_core::{CpuStorage, InplaceOp2, Layout, Result as CandleResult, Tensor};
-
 use crate::Error;
+use crate::buffers::{Buffers, sized};
 use crate::config::{Activation, DecoderConfig};
 use crate::exponential::exp;
 use crate::linear::{Bias, Linear};
-use crate::slices::{contiguous_f32, for_rows};
+use crate::slices::for_rows;
 use crate::weights::WeightSource;
 
 /// Rows taken at once: gate and up of a whole prompt chunk would be a station's largest
@@ -55,73 +54,40 @@ impl GatedMlp {
         })
     }
 
-    pub(crate) fn forward(&self, hidden: &Tensor) -> Result<Tensor, Error> {
-        let rows = hidden.dims().first().copied().unwrap_or(0);
-        if rows <= ROWS_AT_ONCE {
-            return self.forward_rows(hidden);
+    /// `buffers.normed` to `buffers.out`, `[rows, hidden]` both.
+    pub(crate) fn forward(&self, rows: usize, buffers: &mut Buffers) -> Result<(), Error> {
+        let (hidden, inner) = (self.down_proj.out_features(), self.up_proj.out_features());
+        let Buffers {
+            normed,
+            out,
+            gate,
+            up,
+            ..
+        } = buffers;
+        let out = sized(out, rows * hidden);
+        let parts = normed.chunks(ROWS_AT_ONCE * hidden);
+        for (input, out) in parts.zip(out.chunks_mut(ROWS_AT_ONCE * hidden)) {
+            let rows = input.len() / hidden;
+            let (gate, up) = (sized(gate, rows * inner), sized(up, rows * inner));
+            let linears = [&self.gate_proj, &self.up_proj];
+            Linear::apply_together(linears, input, rows, [&mut *gate, &mut *up])?;
+            self.activation.gate(gate, up, inner);
+            self.down_proj.apply(up, rows, out)?;
         }
-        let mut parts = Vec::with_capacity(rows.div_ceil(ROWS_AT_ONCE));
-        for start in (0..rows).step_by(ROWS_AT_ONCE) {
-            let part = hidden.narrow(0, start, ROWS_AT_ONCE.min(rows - start))?;
-            parts.push(self.forward_rows(&part)?);
-        }
-        Ok(Tensor::cat(&parts, 0)?)
-    }
-
-    fn forward_rows(&self, hidden: &Tensor) -> Result<Tensor, Error> {
-        let [gate, up] = Linear::forward_together([&self.gate_proj, &self.up_proj], hidden)?;
-        // In place, and the gate let go early: these are the largest activations of a prompt.
-        up.inplace_op2(&gate, &Gate(self.activation))?;
-        drop(gate);
-        self.down_proj.forward(&up)
+        Ok(())
     }
 }
 
-/// `up *= act(gate)`, value by value.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Gate(pub(crate) Activation);
-
-impl InplaceOp2 for Gate {
-    fn name(&self) -> &'static str {
-        "gate"
-    }
-
-    fn cpu_fwd(
-        &self,
-        up_storage: &mut CpuStorage,
-        up_layout: &Layout,
-        gate_storage: &CpuStorage,
-        gate_layout: &Layout,
-    ) -> CandleResult<()> {
-        let gate = contiguous_f32(gate_storage, gate_layout, self.name())?;
-        let CpuStorage::F32(up) = up_storage else {
-            candle_core::bail!("gate: the other operand is not f32");
-        };
-        let (Some((start, end)), true) = (
-            up_layout.contiguous_offsets(),
-            gate_layout.dims() == up_layout.dims(),
-        ) else {
-            candle_core::bail!(
-                "gate: {:?} against {:?}",
-                gate_layout.dims(),
-                up_layout.dims()
-            );
-        };
-        let width = gate_layout.dims().last().copied().unwrap_or(1).max(1);
-        for_rows(&mut up[start..end], width, |index, row| {
-            let gate = &gate[index * width..][..width];
-            match self.0 {
-                Activation::Silu => row
-                    .iter_mut()
-                    .zip(gate)
-                    .for_each(|(up, gate)| *up *= silu(*gate)),
-                Activation::GeluTanh => row
-                    .iter_mut()
-                    .zip(gate)
-                    .for_each(|(up, gate)| *up *= gelu_tanh(*gate)),
+impl Activation {
+    /// `up *= act(gate)`, value by value, in rows of `width`.
+    pub(crate) fn gate(self, gate: &[f32], up: &mut [f32], width: usize) {
+        for_rows(up, width, |index, row| {
+            let pairs = row.iter_mut().zip(&gate[index * width..][..width]);
+            match self {
+                Self::Silu => pairs.for_each(|(up, gate)| *up *= silu(*gate)),
+                Self::GeluTanh => pairs.for_each(|(up, gate)| *up *= gelu_tanh(*gate)),
             }
         });
-        Ok(())
     }
 }
 

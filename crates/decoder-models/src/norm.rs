@@ -1,10 +1,7 @@
-//! RMS norm as an operation of its own: candle's sums a row in an order that is its own affair,
-//! ours is fixed, so that a row has the same bits in every batch. Reference:
+//! RMS norm, a row's sum in a fixed order, so that it has the same bits in every batch. Reference:
 //! `LlamaRMSNorm` and `Gemma3RMSNorm` of transformers.
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
-
-use crate::slices::{contiguous_f32, for_rows};
+use crate::slices::for_rows;
 use crate::weights::{WeightSource, load_vector};
 use crate::{DecoderConfig, Error};
 
@@ -43,44 +40,32 @@ impl RmsNorm {
         Self { weight, eps }
     }
 
-    /// Norms each run of `width` values of `[rows, n * width]`: the whole row, or every head of it.
-    pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor, Error> {
-        Ok(input.apply_op1_no_bwd(self)?)
-    }
-
-    fn norm_row(&self, input: &[f32], output: &mut [f32]) {
-        #[allow(clippy::cast_precision_loss, reason = "a width is at most 2^20")]
-        let mean = sum_of_squares(input) / input.len() as f32;
-        let scale = 1.0 / (mean + self.eps).sqrt();
-        for ((out, value), weight) in output.iter_mut().zip(input).zip(&self.weight) {
-            *out = value * scale * weight;
-        }
-    }
-}
-
-impl CustomOp1 for RmsNorm {
-    fn name(&self) -> &'static str {
-        "rms-norm"
-    }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> CandleResult<(CpuStorage, Shape)> {
-        let input = contiguous_f32(storage, layout, self.name())?;
+    /// Norms each row of `input` into `output`, `[rows, width]` both.
+    pub(crate) fn apply(&self, input: &[f32], output: &mut [f32]) {
         let width = self.weight.len();
-        if !layout
-            .dims()
-            .last()
-            .is_some_and(|last| last.is_multiple_of(width))
-        {
-            candle_core::bail!(
-                "rms-norm: {width} weights don't divide rows of {:?}",
-                layout.dims()
-            );
-        }
-        let mut output = vec![0.0; input.len()];
-        for_rows(&mut output, width, |index, row| {
-            self.norm_row(&input[index * width..][..width], row)
+        for_rows(output, width, |index, output| {
+            let input = &input[index * width..][..width];
+            let scale = self.scale(input);
+            for ((out, value), weight) in output.iter_mut().zip(input).zip(&self.weight) {
+                *out = value * scale * weight;
+            }
         });
-        Ok((CpuStorage::F32(output), layout.shape().clone()))
+    }
+
+    /// Norms each run of `width` values where it is: whole rows, or every head of them.
+    pub(crate) fn apply_in_place(&self, values: &mut [f32]) {
+        for_rows(values, self.weight.len(), |_, row| {
+            let scale = self.scale(row);
+            for (value, weight) in row.iter_mut().zip(&self.weight) {
+                *value = *value * scale * weight;
+            }
+        });
+    }
+
+    fn scale(&self, row: &[f32]) -> f32 {
+        #[allow(clippy::cast_precision_loss, reason = "a width is at most 2^20")]
+        let mean = sum_of_squares(row) / row.len() as f32;
+        1.0 / (mean + self.eps).sqrt()
     }
 }
 

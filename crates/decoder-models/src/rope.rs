@@ -8,11 +8,8 @@ mod tests;
 
 use std::f64::consts::TAU;
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
-
-use crate::Error;
 use crate::config::{RopeConfig, RopeLayout, RopeScaling};
-use crate::slices::{contiguous_f32, for_rows};
+use crate::slices::for_rows;
 
 /// The rotary embedding of one layer type.
 #[derive(Debug, Clone)]
@@ -109,12 +106,13 @@ pub(crate) struct RopeAngles {
 }
 
 impl RopeAngles {
-    /// Rotates `[positions, heads * head_dim]`, the leading `rotary_dim` dimensions of each head.
-    pub(crate) fn rotate(&self, heads: &Tensor, head_dim: usize) -> Result<Tensor, Error> {
-        Ok(heads.apply_op1_no_bwd(&Rotation {
-            angles: self,
-            head_dim,
-        })?)
+    /// Rotates `[positions, heads * head_dim]` where it is, the leading `rotary_dim` dimensions of
+    /// each head.
+    pub(crate) fn rotate(&self, heads: &mut [f32], head_dim: usize) {
+        let width = heads.len() / self.positions;
+        for_rows(heads, width, |position, row| {
+            self.rotate_row(position, row, head_dim);
+        });
     }
 
     fn rotate_row(&self, position: usize, row: &mut [f32], head_dim: usize) {
@@ -139,35 +137,6 @@ impl RopeAngles {
                 }
             }
         }
-    }
-}
-
-struct Rotation<'a> {
-    angles: &'a RopeAngles,
-    head_dim: usize,
-}
-
-impl CustomOp1 for Rotation<'_> {
-    fn name(&self) -> &'static str {
-        "rotary-embedding"
-    }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> CandleResult<(CpuStorage, Shape)> {
-        let input = contiguous_f32(storage, layout, self.name())?;
-        let width = input.len() / self.angles.positions;
-        if layout.dims() != [self.angles.positions, width] || !width.is_multiple_of(self.head_dim) {
-            candle_core::bail!(
-                "rotary-embedding: {} positions of {}-wide heads, found {:?}",
-                self.angles.positions,
-                self.head_dim,
-                layout.dims()
-            );
-        }
-        let mut output = input.to_vec();
-        for_rows(&mut output, width, |position, row| {
-            self.angles.rotate_row(position, row, self.head_dim)
-        });
-        Ok((CpuStorage::F32(output), layout.shape().clone()))
     }
 }
 

@@ -1,32 +1,17 @@
-//! From candle tensors to the plain slices that kernels take, and the row loop of the elementwise
-//! operations. Every operation here computes a row from that row alone, so its bits don't depend
+//! From candle tensors, which a pass begins and ends with, to the plain slices that it works on, and
+//! the row loop of the elementwise operations. Every operation here computes a row from that row alone, so its bits don't depend
 //! on how many rows come along (held by `tests::rows_alone`).
 
 #[cfg(test)]
 mod tests;
 
-use candle_core::{CpuStorage, DType, Device, Layout, Result as CandleResult, Storage, Tensor};
+use candle_core::{DType, Device, Storage, Tensor};
 use rayon::prelude::*;
 
 use crate::Error;
 
 /// Values below which a loop is not worth handing to other threads: about 10 us of work.
 const PARALLEL_VALUES: usize = 1 << 15;
-
-/// The values of a contiguous f32 operand.
-pub(crate) fn contiguous_f32<'a>(
-    storage: &'a CpuStorage,
-    layout: &Layout,
-    operation: &'static str,
-) -> CandleResult<&'a [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else {
-        candle_core::bail!(
-            "{operation}: operand of shape {:?} is not contiguous",
-            layout.dims()
-        );
-    };
-    Ok(&storage.as_slice::<f32>()?[start..end])
-}
 
 /// Lends the values of a contiguous f32 tensor on the CPU.
 pub(crate) fn with_f32<T>(
@@ -39,7 +24,13 @@ pub(crate) fn with_f32<T>(
             "tensor is not on the CPU".to_owned(),
         )));
     };
-    read(contiguous_f32(storage, layout, "read")?)
+    let Some((start, end)) = layout.contiguous_offsets() else {
+        return Err(Error::Tensor(candle_core::Error::Msg(format!(
+            "tensor of shape {:?} is not contiguous",
+            layout.dims()
+        ))));
+    };
+    read(&storage.as_slice::<f32>()?[start..end])
 }
 
 /// Calls `each(row_index, row)` on every row of `width` values, in parallel where it pays.

@@ -1,10 +1,8 @@
-//! Every elementwise operation of a forward pass, candle's and ours: a row alone has the bits that
-//! it has among many, enough of them to be cut over threads.
-
-use candle_core::{Device, Tensor};
+//! Every elementwise operation of a forward pass: a row alone has the bits that it has among many,
+//! enough of them to be cut over threads.
 
 use crate::config::{Activation, RopeConfig, RopeLayout, RopeScaling};
-use crate::mlp::Gate;
+use crate::layer::add;
 use crate::norm::RmsNorm;
 use crate::rope::Rope;
 
@@ -12,32 +10,27 @@ use crate::rope::Rope;
 const WIDTH: usize = 90;
 const ROWS: usize = 600;
 
-fn matrix(seed: usize) -> Tensor {
+fn matrix(seed: usize) -> Vec<f32> {
     let value = |i: usize| (((i * 7919 + seed * 104_729) % 10_007) as f32 / 10_007.0 - 0.5) * 12.0;
-    let values: Vec<f32> = (0..ROWS * WIDTH).map(value).collect();
-    Tensor::from_vec(values, (ROWS, WIDTH), &Device::Cpu).unwrap()
+    (0..ROWS * WIDTH).map(value).collect()
 }
 
-fn bits(tensor: &Tensor) -> Vec<u32> {
-    let values = tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-    values.into_iter().map(f32::to_bits).collect()
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().copied().map(f32::to_bits).collect()
 }
 
-fn rows_alone(operation: impl Fn(&Tensor, &Tensor, usize) -> Tensor) {
+/// `operation(left, right, first_row)` changes `right`.
+fn rows_alone(operation: impl Fn(&[f32], &mut [f32], usize)) {
     let (left, right) = (matrix(1), matrix(2));
-    let whole = bits(&operation(&left, &right, 0));
+    let mut whole = right.clone();
+    operation(&left, &mut whole, 0);
     for (start, count) in [(0, 1), (1, 1), (7, 3), (299, 17), (599, 1)] {
-        let cut = |tensor: &Tensor| {
-            tensor
-                .narrow(0, start, count)
-                .unwrap()
-                .contiguous()
-                .unwrap()
-        };
-        let part = bits(&operation(&cut(&left), &cut(&right), start));
+        let values = start * WIDTH..(start + count) * WIDTH;
+        let mut part = right[values.clone()].to_vec();
+        operation(&left[values.clone()], &mut part, start);
         assert_eq!(
-            part,
-            whole[start * WIDTH..(start + count) * WIDTH],
+            bits(&part),
+            bits(&whole[values]),
             "rows {start} and {count} on"
         );
     }
@@ -45,7 +38,7 @@ fn rows_alone(operation: impl Fn(&Tensor, &Tensor, usize) -> Tensor) {
 
 #[test]
 fn sums_of_the_residual_stream() {
-    rows_alone(|left, right, _| (left + right).unwrap());
+    rows_alone(|left, right, _| add(right, left, left.len() / WIDTH));
 }
 
 #[test]
@@ -53,18 +46,20 @@ fn norms_of_rows_and_of_heads() {
     for width in [WIDTH, WIDTH / 3] {
         let weight = (0..width).map(|i| 0.5 + i as f32 / 64.0).collect();
         let norm = RmsNorm::from_parts(weight, 1e-5);
-        rows_alone(|left, _, _| norm.forward(left).unwrap());
+        rows_alone(|left, right, _| norm.apply(left, right));
+        rows_alone(|_, right, _| norm.apply_in_place(right));
+        let (input, mut apart) = (matrix(1), matrix(2));
+        norm.apply(&input, &mut apart);
+        let mut in_place = input;
+        norm.apply_in_place(&mut in_place);
+        assert_eq!(bits(&in_place), bits(&apart));
     }
 }
 
 #[test]
 fn gates() {
     for activation in [Activation::Silu, Activation::GeluTanh] {
-        rows_alone(|left, right, _| {
-            let out = right.copy().unwrap();
-            out.inplace_op2(left, &Gate(activation)).unwrap();
-            out
-        });
+        rows_alone(|left, right, _| activation.gate(left, right, WIDTH));
     }
 }
 
@@ -77,40 +72,36 @@ fn rotations() {
         freq_factors: None,
     };
     let rope = Rope::new(&config, RopeLayout::Half);
-    rows_alone(|left, _, start| {
-        rope.angles(start, left.dims()[0], 1000)
-            .rotate(left, WIDTH / 3)
-            .unwrap()
+    rows_alone(|_, right, start| {
+        let rows = right.len() / WIDTH;
+        rope.angles(start, rows, 1000).rotate(right, WIDTH / 3);
     });
 }
 
 #[test]
 fn a_norm_is_the_formula() {
     let norm = RmsNorm::from_parts(vec![1.5; WIDTH], 1e-6);
-    let input = matrix(3);
-    let rows = input.to_vec2::<f32>().unwrap();
-    for (row, found) in rows
-        .iter()
-        .zip(norm.forward(&input).unwrap().to_vec2::<f32>().unwrap())
-    {
+    let (input, mut output) = (matrix(3), matrix(4));
+    norm.apply(&input, &mut output);
+    for (row, found) in input.chunks(WIDTH).zip(output.chunks(WIDTH)) {
         let mean = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / WIDTH as f64;
         for (x, y) in row.iter().zip(found) {
             let expected = f64::from(*x) / (mean + 1e-6).sqrt() * 1.5;
-            assert!((f64::from(y) - expected).abs() < 1e-6, "{y} for {expected}");
+            assert!(
+                (f64::from(*y) - expected).abs() < 1e-6,
+                "{y} for {expected}"
+            );
         }
     }
 }
 
 #[test]
 fn activations_are_their_formulas_and_saturate() {
-    let column =
-        |values: &[f32]| Tensor::from_slice(values, (1, values.len()), &Device::Cpu).unwrap();
     let inputs = [-200.0_f32, -20.0, -3.0, -0.5, 0.0, 0.25, 1.0, 4.0, 90.0];
-    let run = |activation| {
-        let out = column(&[1.0; 9]);
-        out.inplace_op2(&column(&inputs), &Gate(activation))
-            .unwrap();
-        out.flatten_all().unwrap().to_vec1::<f32>().unwrap()
+    let run = |activation: Activation| {
+        let mut out = [1.0; 9];
+        activation.gate(&inputs, &mut out, 9);
+        out
     };
     let (silu, gelu) = (run(Activation::Silu), run(Activation::GeluTanh));
     for ((x, silu), gelu) in inputs.iter().map(|x| f64::from(*x)).zip(silu).zip(gelu) {

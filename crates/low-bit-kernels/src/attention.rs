@@ -1,8 +1,8 @@
 //! Causal attention of grouped heads over a key/value cache.
 //!
 //! `softmax(scale * q . k) * v` in two passes, f32 throughout; no mask is built and no key is
-//! repeated for the heads that share it. Up to [`tile::MOST_ROWS`] (query, head) rows that read the
-//! same key/value head go through its keys and values together, but each is computed from its own
+//! repeated for the heads that share it. Up to eight (query, head) rows that read the same
+//! key/value head go through its keys and values together, but each is computed from its own
 //! query and its own stretch of the cache in one fixed order, so its value does not depend on the
 //! other queries of the call or on the threads. What this deliberately is not: a cache (the caller
 //! owns it) and rotary embedding (already applied to `q` and the keys).
@@ -175,7 +175,7 @@ impl Attention<'_> {
             let rows = queries.len() * count;
             for first_row in (0..rows).step_by(tile::MOST_ROWS) {
                 let len = tile::MOST_ROWS.min(rows - first_row);
-                let mut tile = tile::Tile::new(len);
+                let mut tile = tile::Tile::new(q, len);
                 for (index, row) in tile.rows_mut().iter_mut().enumerate() {
                     let (query, head) = ((first_row + index) / count, (first_row + index) % count);
                     let end = self.start_position + queries.start + query + 1;
@@ -188,7 +188,7 @@ impl Attention<'_> {
                         end,
                     };
                 }
-                tile::attend(self.instruction_set, &head, &tile, q, &mut scores, out);
+                tile::attend(self.instruction_set, &head, &tile, &mut scores, out);
             }
         }
         SCORES.set(scores);

@@ -53,37 +53,35 @@ pub(crate) fn has_avx512_vnni() -> bool {
 /// Attention with AVX2 and FMA.
 pub(crate) fn attend_avx2(
     head: &Head<'_>,
-    tile: &Tile,
-    q: &[f32],
+    tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
 ) {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn compiled(head: &Head<'_>, tile: &Tile, q: &[f32], scores: &mut Vec<f32>, out: &mut [f32]) {
+    fn compiled(head: &Head<'_>, tile: &Tile<'_>, scores: &mut Vec<f32>, out: &mut [f32]) {
         // SAFETY: this function is compiled with the features of the vector.
-        unsafe { attend_in::<OnVectors<avx2::Avx2>>(head, tile, q, scores, out) }
+        unsafe { attend_in::<OnVectors<avx2::Avx2>>(head, tile, scores, out) }
     }
     assert!(has_avx2());
     // SAFETY: the CPU has just been asked.
-    unsafe { compiled(head, tile, q, scores, out) }
+    unsafe { compiled(head, tile, scores, out) }
 }
 
 /// Attention with AVX-512.
 pub(crate) fn attend_avx512(
     head: &Head<'_>,
-    tile: &Tile,
-    q: &[f32],
+    tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
 ) {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn compiled(head: &Head<'_>, tile: &Tile, q: &[f32], scores: &mut Vec<f32>, out: &mut [f32]) {
+    fn compiled(head: &Head<'_>, tile: &Tile<'_>, scores: &mut Vec<f32>, out: &mut [f32]) {
         // SAFETY: this function is compiled with the features of the vector.
-        unsafe { attend_in::<OnVectors<avx512::Avx512>>(head, tile, q, scores, out) }
+        unsafe { attend_in::<OnVectors<avx512::Avx512>>(head, tile, scores, out) }
     }
     assert!(has_avx512_vnni());
     // SAFETY: the CPU has just been asked.
-    unsafe { compiled(head, tile, q, scores, out) }
+    unsafe { compiled(head, tile, scores, out) }
 }
 
 /// Makes the entries of one instruction set: safe functions that hand over to code compiled with

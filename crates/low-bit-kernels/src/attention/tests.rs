@@ -224,54 +224,17 @@ fn contradictory_shapes_are_refused_by_name() {
     };
     let text = "attention shape: cache's capacity is 15, expected a multiple of 16";
     assert_eq!(call(odd, 1, 0, 240), Err(text.to_owned()));
-    assert!(
-        call(
-            AttentionShape {
-                kv_heads: 3,
-                ..GOOD
-            },
-            1,
-            0,
-            256
-        )
-        .is_err()
-    );
-    assert!(
-        call(
-            AttentionShape {
-                kv_heads: 0,
-                ..GOOD
-            },
-            1,
-            0,
-            256
-        )
-        .is_err()
-    );
-    assert!(
-        call(
-            AttentionShape {
-                head_dim: 0,
-                ..GOOD
-            },
-            1,
-            0,
-            256
-        )
-        .is_err()
-    );
-    assert!(
-        call(
-            AttentionShape {
-                window: Some(0),
-                ..GOOD
-            },
-            1,
-            0,
-            256
-        )
-        .is_err()
-    );
+    let changes: [fn(&mut AttentionShape); 4] = [
+        |shape| shape.kv_heads = 3,
+        |shape| shape.kv_heads = 0,
+        |shape| shape.head_dim = 0,
+        |shape| shape.window = Some(0),
+    ];
+    for change in changes {
+        let mut shape = GOOD;
+        change(&mut shape);
+        assert!(call(shape, 1, 0, 256).is_err(), "{shape:?}");
+    }
     let (q, mut out, cache) = ([0.0; 33], [0.0; 32], [0.0; 256]);
     let refused = attend(
         &GOOD,

@@ -41,16 +41,19 @@ pub(crate) struct Row {
 }
 
 /// One to [`MOST_ROWS`] rows.
-pub(crate) struct Tile {
+pub(crate) struct Tile<'a> {
+    /// All queries of the call.
+    q: &'a [f32],
     rows: [Row; MOST_ROWS],
     len: usize,
 }
 
-impl Tile {
-    /// `len` rows that are still to be said.
-    pub(crate) fn new(len: usize) -> Self {
+impl<'a> Tile<'a> {
+    /// `len` rows that are still to be said, of queries in `q`.
+    pub(crate) fn new(q: &'a [f32], len: usize) -> Self {
         assert!((1..=MOST_ROWS).contains(&len));
         Self {
+            q,
             rows: [Row::default(); MOST_ROWS],
             len,
         }
@@ -151,21 +154,20 @@ impl Products for Plain {
 pub(crate) fn attend(
     set: InstructionSet,
     head: &Head<'_>,
-    tile: &Tile,
-    q: &[f32],
+    tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
 ) {
     match set {
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx2 | InstructionSet::AvxVnni => {
-            crate::simd::attend_avx2(head, tile, q, scores, out)
+            crate::simd::attend_avx2(head, tile, scores, out)
         }
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512Vnni => crate::simd::attend_avx512(head, tile, q, scores, out),
+        InstructionSet::Avx512Vnni => crate::simd::attend_avx512(head, tile, scores, out),
         _ => {
             // SAFETY: plain Rust asks nothing of the CPU.
-            unsafe { attend_in::<Plain>(head, tile, q, scores, out) }
+            unsafe { attend_in::<Plain>(head, tile, scores, out) }
         }
     }
 }
@@ -177,8 +179,7 @@ pub(crate) fn attend(
 #[inline(always)]
 pub(crate) unsafe fn attend_in<P: Products>(
     head: &Head<'_>,
-    tile: &Tile,
-    q: &[f32],
+    tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
 ) {
@@ -199,7 +200,7 @@ pub(crate) unsafe fn attend_in<P: Products>(
     let width = head.head_dim;
     let keys = &head.keys[origin * width..(origin + stride) * width];
     // SAFETY: the caller's duty.
-    unsafe { all_scores::<P>(rows, q, width, keys, scores, stride) };
+    unsafe { all_scores::<P>(tile, width, keys, scores, stride) };
     let mut sums = [0.0_f32; MOST_ROWS];
     for (index, (row, sum)) in rows.iter().zip(&mut sums).enumerate() {
         let seen = index * stride + row.first - origin..index * stride + row.end - origin;
@@ -217,16 +218,16 @@ pub(crate) unsafe fn attend_in<P: Products>(
     // SAFETY: the caller's duty.
     unsafe {
         if last < common_end {
-            for index in 0..rows.len() {
-                weighted.alone::<P>(index, rows[index].first..last, out);
+            for (index, row) in rows.iter().enumerate() {
+                weighted.alone::<P>(index, row.first..last, out);
             }
             weighted.together::<P>(last..common_end, out);
-            for index in 0..rows.len() {
-                weighted.alone::<P>(index, common_end..rows[index].end, out);
+            for (index, row) in rows.iter().enumerate() {
+                weighted.alone::<P>(index, common_end..row.end, out);
             }
         } else {
-            for index in 0..rows.len() {
-                weighted.alone::<P>(index, rows[index].first..rows[index].end, out);
+            for (index, row) in rows.iter().enumerate() {
+                weighted.alone::<P>(index, row.first..row.end, out);
             }
         }
     }
@@ -244,17 +245,17 @@ pub(crate) unsafe fn attend_in<P: Products>(
 /// The CPU has the instruction set of `P`.
 #[inline(always)]
 unsafe fn all_scores<P: Products>(
-    rows: &[Row],
-    q: &[f32],
+    tile: &Tile<'_>,
     width: usize,
     keys: &[f32],
     scores: &mut [f32],
     stride: usize,
 ) {
+    let (q, all) = (tile.q, tile.rows());
     let mut done = 0;
-    while done < rows.len() {
-        let (left, scores) = (rows.len() - done, &mut scores[done * stride..]);
-        let rows = &rows[done..];
+    while done < all.len() {
+        let (rows, scores) = (&all[done..], &mut scores[done * stride..]);
+        let left = rows.len();
         // SAFETY: the caller's duty.
         unsafe {
             if left >= 8 {

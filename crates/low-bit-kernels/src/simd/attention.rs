@@ -43,13 +43,13 @@ impl<V: Vector> Products for OnVectors<V> {
                     let mut sums = [V::zero(); R];
                     for place in 0..head_dim {
                         let key = V::load(keys.add(place * KEY_BLOCK + part));
-                        for r in 0..R {
-                            let x = V::splat(*queries[r].as_ptr().add(place));
-                            sums[r] = V::multiply_add(x, key, sums[r]);
+                        for (sum, query) in sums.iter_mut().zip(&queries) {
+                            let x = V::splat(*query.as_ptr().add(place));
+                            *sum = V::multiply_add(x, key, *sum);
                         }
                     }
-                    for r in 0..R {
-                        V::store(sums[r], scores.add(r * stride + block * KEY_BLOCK + part));
+                    for (r, sum) in sums.into_iter().enumerate() {
+                        V::store(sum, scores.add(r * stride + block * KEY_BLOCK + part));
                     }
                     part += V::ROWS;
                 }
@@ -114,26 +114,26 @@ unsafe fn strip<V: Vector, const R: usize, const N: usize>(
     // SAFETY: the caller's duty.
     unsafe {
         let mut sums = [[V::zero(); N]; R];
-        for r in 0..R {
-            for n in 0..N {
-                sums[r][n] = V::load(outs[r].add(n * V::ROWS));
+        for (sums, out) in sums.iter_mut().zip(outs) {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                *sum = V::load(out.add(n * V::ROWS));
             }
         }
         for position in 0..weights[0].len() {
             let mut row = [V::zero(); N];
-            for n in 0..N {
-                row[n] = V::load(values.add(position * head_dim + n * V::ROWS));
+            for (n, value) in row.iter_mut().enumerate() {
+                *value = V::load(values.add(position * head_dim + n * V::ROWS));
             }
-            for r in 0..R {
-                let weight = V::splat(*weights[r].as_ptr().add(position));
-                for n in 0..N {
-                    sums[r][n] = V::multiply_add(weight, row[n], sums[r][n]);
+            for (sums, weights) in sums.iter_mut().zip(weights) {
+                let weight = V::splat(*weights.as_ptr().add(position));
+                for (sum, value) in sums.iter_mut().zip(row) {
+                    *sum = V::multiply_add(weight, value, *sum);
                 }
             }
         }
-        for r in 0..R {
-            for n in 0..N {
-                V::store(sums[r][n], outs[r].add(n * V::ROWS));
+        for (sums, out) in sums.into_iter().zip(outs) {
+            for (n, sum) in sums.into_iter().enumerate() {
+                V::store(sum, out.add(n * V::ROWS));
             }
         }
     }

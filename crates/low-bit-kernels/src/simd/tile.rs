@@ -403,15 +403,15 @@ unsafe fn together_in<F: VectorFormat, V: Vector, const T: usize>(
             let x = run.levels.as_ptr().add(at * F::GROUP);
             let mut products = [V::splat_int(0); T];
             if F::ZERO_POINT != 0 && !is_signed::<F, V>() {
-                for t in 0..T {
-                    products[t] = V::splat_int(*run.offsets.as_ptr().add(at + t));
+                for (t, product) in products.iter_mut().enumerate() {
+                    *product = V::splat_int(*run.offsets.as_ptr().add(at + t));
                 }
             }
             for step in 0..F::GROUP / 4 {
                 let weights = V::load_int(weights.add(4 * step * V::ROWS));
-                for t in 0..T {
+                for (t, product) in products.iter_mut().enumerate() {
                     let x = V::splat_4(x.add(t * F::GROUP + 4 * step));
-                    products[t] = dot::<F, V>(products[t], weights, x);
+                    *product = dot::<F, V>(*product, weights, x);
                 }
             }
             for t in 0..T {

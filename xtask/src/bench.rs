@@ -3,6 +3,7 @@
 
 mod clients;
 mod link;
+mod llama_bench;
 mod machine;
 mod memory;
 mod open;
@@ -37,7 +38,7 @@ enum Question {
     Open,
     /// Resident memory of a station beside what it may use.
     Memory,
-    /// Prefill and decode beside a packaged llama.cpp, in alternating pairs.
+    /// Prefill and decode beside llama.cpp or a fork of it, in alternating pairs.
     Peer(peer::Arguments),
     /// Perplexity, beside a packaged llama.cpp if one is given.
     Perplexity(perplexity::Arguments),

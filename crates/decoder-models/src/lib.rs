@@ -33,7 +33,6 @@ mod config;
 mod decoder;
 mod embedding;
 mod error;
-mod exponential;
 mod gemma3;
 mod kv_cache;
 mod layer;

@@ -1,12 +1,14 @@
 //! The gated feed-forward network that all families share: `down(act(gate(x)) * up(x))`. How gate
 //! and up are stored (apart, or fused as in Phi-3) is the family's affair.
 
+use low_bit_kernels::{GateFunction, apply_gate};
+use rayon::prelude::*;
+
 use crate::Error;
 use crate::buffers::{Buffers, sized};
 use crate::config::{Activation, DecoderConfig};
-use crate::exponential::exp;
 use crate::linear::{Bias, Linear};
-use crate::slices::for_rows;
+use crate::slices::PARALLEL_VALUES;
 use crate::weights::WeightSource;
 
 /// Rows taken at once: gate and up of a whole prompt chunk would be a station's largest
@@ -71,7 +73,7 @@ impl GatedMlp {
             let (gate, up) = (sized(gate, rows * inner), sized(up, rows * inner));
             let linears = [&self.gate_proj, &self.up_proj];
             Linear::apply_together(linears, input, rows, [&mut *gate, &mut *up])?;
-            self.activation.gate(gate, up, inner);
+            self.activation.gate(gate, up, inner)?;
             self.down_proj.apply(up, rows, out)?;
         }
         Ok(())
@@ -80,27 +82,17 @@ impl GatedMlp {
 
 impl Activation {
     /// `up *= act(gate)`, value by value, in rows of `width`.
-    pub(crate) fn gate(self, gate: &[f32], up: &mut [f32], width: usize) {
-        for_rows(up, width, |index, row| {
-            let pairs = row.iter_mut().zip(&gate[index * width..][..width]);
-            match self {
-                Self::Silu => pairs.for_each(|(up, gate)| *up *= silu(*gate)),
-                Self::GeluTanh => pairs.for_each(|(up, gate)| *up *= gelu_tanh(*gate)),
-            }
-        });
+    pub(crate) fn gate(self, gate: &[f32], up: &mut [f32], width: usize) -> Result<(), Error> {
+        let function = match self {
+            Self::Silu => GateFunction::Silu,
+            Self::GeluTanh => GateFunction::GeluTanh,
+        };
+        let failed = |source| Error::operation("gate", source);
+        if up.len() < PARALLEL_VALUES {
+            return apply_gate(function, gate, up).map_err(failed);
+        }
+        let rows = up.par_chunks_mut(width).zip(gate.par_chunks(width));
+        rows.try_for_each(|(up, gate)| apply_gate(function, gate, up))
+            .map_err(failed)
     }
-}
-
-/// `x sigmoid(x)`.
-#[inline]
-fn silu(x: f32) -> f32 {
-    x / (1.0 + exp(-x))
-}
-
-/// `x/2 (1 + tanh(z))` with `z = sqrt(2/pi) (x + 0.044715 x^3)`, Hendrycks and Gimpel,
-/// arXiv:1606.08415; the same as `x sigmoid(2z)`.
-#[inline]
-fn gelu_tanh(x: f32) -> f32 {
-    const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
-    x / (1.0 + exp(-TWICE_SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)))
 }

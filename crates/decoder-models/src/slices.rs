@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::Error;
 
 /// Values below which a loop is not worth handing to other threads: about 10 us of work.
-const PARALLEL_VALUES: usize = 1 << 15;
+pub(crate) const PARALLEL_VALUES: usize = 1 << 15;
 
 /// Lends the values of a contiguous f32 tensor on the CPU.
 pub(crate) fn with_f32<T>(

@@ -31,6 +31,8 @@ pub mod attention;
 mod block;
 mod dequantise;
 mod error;
+mod exponential;
+mod gated;
 mod half_bits;
 mod instruction_set;
 mod matrix;
@@ -45,6 +47,7 @@ mod weight_type;
 
 pub use dequantise::dequantise_row;
 pub use error::Error;
+pub use gated::{GateFunction, apply_gate};
 pub use instruction_set::InstructionSet;
 pub use matrix::WeightMatrix;
 pub use quantise::quantise_rows;

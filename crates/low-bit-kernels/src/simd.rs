@@ -20,6 +20,7 @@ pub(crate) use levels::VectorFormat;
 use crate::WeightType;
 use crate::activation::QuantisedActivations;
 use crate::attention::tile::{Head, Tile, attend_in};
+use crate::gated::{GateFunction, gate_in};
 use std::cell::Cell;
 use tile::TileScratch;
 use vector::OnVectors;
@@ -82,6 +83,28 @@ pub(crate) fn attend_avx512(
     assert!(has_avx512_vnni());
     // SAFETY: the CPU has just been asked.
     unsafe { compiled(head, tile, scores, out) }
+}
+
+/// [`gate_in`] with AVX2.
+pub(crate) fn gate_avx2(function: GateFunction, gate: &[f32], up: &mut [f32]) {
+    #[target_feature(enable = "avx2")]
+    fn compiled(function: GateFunction, gate: &[f32], up: &mut [f32]) {
+        gate_in(function, gate, up);
+    }
+    assert!(has_avx2());
+    // SAFETY: the CPU has just been asked.
+    unsafe { compiled(function, gate, up) }
+}
+
+/// [`gate_in`] with AVX-512.
+pub(crate) fn gate_avx512(function: GateFunction, gate: &[f32], up: &mut [f32]) {
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
+    fn compiled(function: GateFunction, gate: &[f32], up: &mut [f32]) {
+        gate_in(function, gate, up);
+    }
+    assert!(has_avx512_vnni());
+    // SAFETY: the CPU has just been asked.
+    unsafe { compiled(function, gate, up) }
 }
 
 /// Makes the entries of one instruction set: safe functions that hand over to code compiled with

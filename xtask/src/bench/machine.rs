@@ -18,6 +18,25 @@ const FEATURES: [&str; 10] = [
     "asimddp",
 ];
 
+/// The widest of the instruction sets that our kernels use which this machine has.
+pub(super) fn widest_set() -> Result<&'static str> {
+    let processor = std::fs::read_to_string("/proc/cpuinfo")?;
+    let line = processor.lines().find(|line| line.starts_with("flags"));
+    let flags: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+    let has = |all: &[&str]| all.iter().all(|flag| flags.contains(flag));
+    Ok(
+        if has(&["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"]) {
+            "avx512_vnni"
+        } else if has(&["avx2", "fma", "avx_vnni"]) {
+            "avx_vnni"
+        } else if has(&["avx2", "fma"]) {
+            "avx2"
+        } else {
+            anyhow::bail!("this machine has none of the instruction sets that the comparison knows")
+        },
+    )
+}
+
 /// One line; parts that this system does not tell are left out.
 pub(super) fn describe() -> Result<String> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();

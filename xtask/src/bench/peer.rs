@@ -15,18 +15,21 @@ use crate::workload::{WORKLOADS, Workload};
 /// Flags of the question.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Folder in which `npm install node-llama-cpp@3.21.1` was run.
+    /// A `llama-bench` built natively, or the folder in which `npm install node-llama-cpp@3.21.1` was run.
     #[arg(long)]
     peer: PathBuf,
-    /// Pairs for each model and number of threads.
-    #[arg(long, default_value_t = 5)]
-    pairs: u32,
+    /// Pairs of each measurement.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(6..))]
+    pub(super) pairs: u32,
     /// Numbers of threads.
     #[arg(long, value_delimiter = ',', default_values_t = [1_u32, 2])]
-    threads: Vec<u32>,
-    /// Tokens decoded in each run.
+    pub(super) threads: Vec<u32>,
+    /// Tokens decoded in each run beside the folder's llama.cpp; `llama-bench` is asked for 64 and 256.
     #[arg(long, default_value_t = 64)]
     decode: u32,
+    /// Prints the measurements beside `llama-bench` as JSON, too.
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Tokens per second.
@@ -47,6 +50,9 @@ struct PeerSpeed {
 
 /// Both models on `long_context`, at each number of threads.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.peer.is_file() {
+        return super::llama_bench::run(&arguments.peer, arguments);
+    }
     let models = super::models()?;
     let mut workloads = WORKLOADS.iter().copied();
     let workload = workloads
@@ -71,7 +77,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             let mut pairs = Vec::new();
             // The first round warms the page cache and is not counted.
             for round in 0..=arguments.pairs {
-                let ours = || station(model, workload, threads, arguments.decode);
+                let prompt = workload.prompt()?;
+                let ours = || {
+                    let timed = station(model, &prompt, threads, arguments.decode)?;
+                    Ok::<_, anyhow::Error>(Speed::of(&timed))
+                };
                 let theirs = || peer(&arguments.peer, model, workload, threads, arguments.decode);
                 let pair = if round % 2 == 0 {
                     let ours = ours()?;
@@ -120,16 +130,38 @@ fn print(name: &str, threads: u32, pairs: &[(Speed, Speed)]) -> Result<()> {
     Ok(())
 }
 
+/// Times that a station's spans tell.
+pub(super) struct Timed {
+    pub(super) prompt_tokens: u64,
+    /// Layers of the whole prompt.
+    pub(super) prefill_s: f64,
+    /// Tokens chosen.
+    pub(super) picks: f64,
+    /// Head and choice of every pick, layers of every pick but the last.
+    pub(super) decode_s: f64,
+}
+
+impl Speed {
+    fn of(timed: &Timed) -> Self {
+        // The first pick's logits belong to the prompt on the other side: one pick's share moves over.
+        let pick_s = timed.decode_s / timed.picks;
+        Self {
+            prompt_tokens: timed.prompt_tokens,
+            prefill: timed.prompt_tokens as f64 / (timed.prefill_s + pick_s),
+            decode: 1.0 / pick_s,
+        }
+    }
+}
+
 /// Runs the station dense, as the peer does, and reads the times from its spans.
-fn station(model: &Model, workload: Workload, threads: u32, decode: u32) -> Result<Speed> {
+pub(super) fn station(model: &Model, prompt: &str, threads: u32, picks: u32) -> Result<Timed> {
     let mut station = repository::binary("fat-station");
     station
         .env("RAYON_NUM_THREADS", threads.to_string())
         .arg("--knot")
         .arg(model.packed.knot())
         .args(["--log-format", "json", "run", "--raw", "--ignore-eos"])
-        .args(["--max-tokens", &decode.to_string(), "--"])
-        .arg(workload.prompt()?);
+        .args(["--max-tokens", &picks.to_string(), "--", prompt]);
     let output = station.output()?;
     let log = String::from_utf8_lossy(&output.stderr);
     ensure!(
@@ -142,15 +174,11 @@ fn station(model: &Model, workload: Workload, threads: u32, decode: u32) -> Resu
         value.with_context(|| format!("the log has no span {name} with {field}"))
     };
     let prompt_tokens = span(&log, "prefill").and_then(|span| span["prompt_tokens"].as_u64());
-    let prompt_tokens = prompt_tokens.context("the log has no prompt_tokens")?;
-    let picks = field("decode", "generated_tokens")?;
-    // The first pick's logits belong to the prompt on the other side: one pick's share moves over.
-    let decode_s = field("decode", "seconds")?;
-    let pick_s = decode_s / picks;
-    Ok(Speed {
-        prompt_tokens,
-        prefill: prompt_tokens as f64 / (field("prefill", "seconds")? + pick_s),
-        decode: 1.0 / pick_s,
+    Ok(Timed {
+        prompt_tokens: prompt_tokens.context("the log has no prompt_tokens")?,
+        prefill_s: field("prefill", "seconds")?,
+        picks: field("decode", "generated_tokens")?,
+        decode_s: field("decode", "seconds")?,
     })
 }
 

@@ -223,11 +223,6 @@ fn theirs(bench: &Path, model: &Model, (phase, tokens): (Phase, u32), threads: u
     Ok(line.context("llama-bench left out the test")?.avg_ts)
 }
 
-#[derive(Deserialize)]
-struct Tokenized {
-    ids: Vec<u32>,
-}
-
 /// The beginning of a long text that has exactly so many tokens for this model.
 fn prompt_of(model: &Model, tokens: u32) -> Result<String> {
     let text = std::fs::read_to_string(dir().join("long_prose.txt"))?;
@@ -237,9 +232,8 @@ fn prompt_of(model: &Model, tokens: u32) -> Result<String> {
         station.arg("--knot").arg(model.packed.knot());
         station.args(["tokenize", "--raw", "--"]).arg(&text[..end]);
         let printed = repository::output(&mut station)?;
-        let tokenized: Tokenized =
-            serde_json::from_slice(&printed).context("tokenize printed no ids")?;
-        Ok(tokenized.ids.len())
+        let ids: Vec<u32> = serde_json::from_slice(&printed).context("tokenize printed no ids")?;
+        Ok(ids.len())
     };
     let tokens = tokens as usize;
     let (mut low, mut high) = (0, ends.len());

@@ -33,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "compact-tokenizer",
             "decoder-models",
             "helix-transport",
+            "low-bit-kernels",
         ],
     ),
     ("xtask", &[]),

@@ -3,6 +3,7 @@
 //! neither text nor stop conditions.
 
 use crate::error::Error;
+use low_bit_kernels::{Greatest, greatest};
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -88,7 +89,7 @@ impl Sampler {
     /// # Errors
     /// [`Error::Logits`] where there are none or one is not a number.
     pub fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
-        let best = greatest(logits)?;
+        let best = best_of(logits)?;
         if self.options.temperature == 0.0 {
             return token_id(best);
         }
@@ -149,23 +150,19 @@ struct Candidate {
     weight: f64,
 }
 
-fn greatest(logits: &[f32]) -> Result<usize, Error> {
-    let mut best: Option<(usize, f32)> = None;
-    for (index, &logit) in logits.iter().enumerate() {
-        if logit.is_nan() || logit == f32::INFINITY {
-            return Err(Error::Logits {
-                index,
-                value: logit,
-            });
-        }
-        if best.is_none_or(|(_, greatest)| logit > greatest) {
-            best = Some((index, logit));
-        }
+/// Where the greatest logit is.
+fn best_of(logits: &[f32]) -> Result<usize, Error> {
+    match greatest(logits) {
+        Greatest::At(index) => Ok(index),
+        Greatest::Unordered(index) => Err(Error::Logits {
+            index,
+            value: logits[index],
+        }),
+        Greatest::Nothing => Err(Error::Logits {
+            index: 0,
+            value: f32::NAN,
+        }),
     }
-    best.map(|(index, _)| index).ok_or(Error::Logits {
-        index: 0,
-        value: f32::NAN,
-    })
 }
 
 fn token_id(index: usize) -> Result<u32, Error> {

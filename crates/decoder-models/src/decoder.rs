@@ -1,54 +1,99 @@
 //! [`Decoder`]: the stack of layers and the final norm, for every family. Hidden states in, hidden
-//! states out; token ids, embedding and head are not here.
+//! states out; token ids, embedding and head are not here. How a pass goes through it is `pass`'s
+//! matter.
 
-use candle_core::{Device, Tensor};
+use std::sync::OnceLock;
 
-use crate::attention::LayerStep;
+use candle_core::Tensor;
+
 use crate::config::{DecoderConfig, Family};
 use crate::kv_cache::KvCache;
-use crate::layer::{DecoderLayer, layer_prefix};
+use crate::layer::{DecoderLayer, LAYERS, layer_prefix};
 use crate::norm::RmsNorm;
+use crate::pass::Pass;
 use crate::rope::Rope;
-use crate::slices::{check_rows, with_f32};
 use crate::weights::WeightSource;
 use crate::{Error, gemma3, llama, phi3, qwen2, qwen3};
 
 /// Name of the final norm.
 const FINAL_NORM: &str = "model.norm.weight";
 
-/// A decoder-only model without its embedding and head.
+/// A decoder-only model without its embedding and head: a pipeline of stages, one for each layer and
+/// a last one for the final norm. A stage can be loaded while those before it compute.
 #[derive(Debug)]
 pub struct Decoder {
-    layers: Vec<Box<dyn DecoderLayer>>,
-    norm: RmsNorm,
-    rope: Rope,
-    rope_local: Option<Rope>,
+    layers: Vec<OnceLock<Box<dyn DecoderLayer>>>,
+    norm: OnceLock<RmsNorm>,
+    pub(crate) rope: Rope,
+    pub(crate) rope_local: Option<Rope>,
     windows: Vec<Option<usize>>,
     config: DecoderConfig,
 }
 
 impl Decoder {
-    /// Loads all layers and the final norm. Matrices keep the bytes that `source` hands out.
+    /// A decoder whose stages are still to be loaded.
+    #[must_use]
+    pub fn unloaded(config: &DecoderConfig) -> Self {
+        let rope = |rope| Rope::new(rope, config.rope_layout);
+        let layers = 0..config.num_hidden_layers;
+        Self {
+            layers: layers.clone().map(|_| OnceLock::new()).collect(),
+            norm: OnceLock::new(),
+            rope: rope(&config.rope),
+            rope_local: (config.rope != config.rope_local).then(|| rope(&config.rope_local)),
+            windows: layers.map(|layer| config.layer_window(layer)).collect(),
+            config: config.clone(),
+        }
+    }
+
+    /// Loads all stages. Matrices keep the bytes that `source` hands out.
+    ///
+    /// # Errors
+    /// Those of [`load_stage`](Self::load_stage).
+    pub fn load(config: &DecoderConfig, source: &dyn WeightSource) -> Result<Self, Error> {
+        let decoder = Self::unloaded(config);
+        (0..decoder.stages()).try_for_each(|stage| decoder.load_stage(stage, source))?;
+        Ok(decoder)
+    }
+
+    /// Number of stages: the layers, and the final norm as the last one.
+    #[must_use]
+    pub fn stages(&self) -> usize {
+        self.layers.len() + 1
+    }
+
+    /// Loads one stage, whose tensors are those of which [`stage_of`] says so. One that is there
+    /// already stays.
     ///
     /// # Errors
     /// [`Error::TensorMissing`], [`Error::TensorShape`], [`Error::TensorBytes`],
     /// [`Error::TensorUnexpected`] or [`Error::Kernel`] naming the tensor at fault, and whatever
-    /// `source` itself answers.
-    pub fn load(config: &DecoderConfig, source: &dyn WeightSource) -> Result<Self, Error> {
-        let layers: Result<Vec<_>, Error> = (0..config.num_hidden_layers)
-            .map(|layer| load_layer(config, source, layer))
-            .collect();
-        let rope = |rope| Rope::new(rope, config.rope_layout);
-        Ok(Self {
-            layers: layers?,
-            norm: RmsNorm::load(config, source, FINAL_NORM, config.hidden_size)?,
-            rope: rope(&config.rope),
-            rope_local: (config.rope != config.rope_local).then(|| rope(&config.rope_local)),
-            windows: (0..config.num_hidden_layers)
-                .map(|layer| config.layer_window(layer))
-                .collect(),
-            config: config.clone(),
-        })
+    /// `source` itself answers; [`Error::StageMissing`] for a stage beyond the last.
+    pub fn load_stage(&self, stage: usize, source: &dyn WeightSource) -> Result<(), Error> {
+        let config = &self.config;
+        if stage == self.layers.len() {
+            let norm = RmsNorm::load(config, source, FINAL_NORM, config.hidden_size)?;
+            let _ = self.norm.set(norm);
+            return Ok(());
+        }
+        let slot = self.layers.get(stage);
+        let slot = slot.ok_or(Error::StageMissing { stage })?;
+        let _ = slot.set(load_layer(config, source, stage)?);
+        Ok(())
+    }
+
+    /// The layer of a stage and its window.
+    pub(crate) fn layer(&self, stage: usize) -> Result<(&dyn DecoderLayer, Option<usize>), Error> {
+        let layer = self.layers.get(stage).and_then(OnceLock::get);
+        let window = self.windows.get(stage).copied().flatten();
+        let layer = layer.ok_or(Error::StageMissing { stage })?;
+        Ok((layer.as_ref(), window))
+    }
+
+    /// The last stage.
+    pub(crate) fn norm(&self) -> Result<&RmsNorm, Error> {
+        let stage = self.layers.len();
+        self.norm.get().ok_or(Error::StageMissing { stage })
     }
 
     /// The config it was loaded with.
@@ -76,72 +121,31 @@ impl Decoder {
     }
 
     /// Runs `hidden`, `[seq, hidden_size]` f32 embedding rows of the positions from `cache.len()`,
-    /// through all layers and the final norm: `[seq, hidden_size]`. A row's result has the same
-    /// bits whether the sequence comes whole, in chunks or token by token.
+    /// through all stages: `[seq, hidden_size]`. A row's result has the same bits whether the
+    /// sequence comes whole, in chunks or token by token.
     ///
     /// Work is spread over the rayon pool this is called in, or the global one.
     ///
     /// # Errors
-    /// [`Error::Argument`] for another shape or type, [`Error::CacheFull`] if the positions don't
-    /// fit, [`Error::CacheMismatch`] if the cache is another decoder's, [`Error::Tensor`] if candle
-    /// or a kernel refuses. The cache is then as it was before.
+    /// Those of [`Pass::begin`] and [`Pass::run`]. The cache is then as it was before.
     pub fn forward(&self, hidden: &Tensor, cache: &mut KvCache) -> Result<Tensor, Error> {
-        let (hidden, rows) = check_rows(hidden, self.config.hidden_size, "hidden")?;
-        let expected = [
-            self.layers.len(),
-            self.config.num_key_value_heads,
-            self.config.head_dim,
-        ];
-        let found = cache.geometry();
-        if found != expected {
-            return Err(Error::CacheMismatch { expected, found });
-        }
-        cache.check_room(rows)?;
-        // Inside the pool a kernel's parallel loop costs a microsecond; from outside, a thread
-        // switch each way, hundreds of times a token.
-        let normed = if rayon::current_thread_index().is_some() {
-            self.run(&hidden, rows, cache)
-        } else {
-            rayon::scope(|_| self.run(&hidden, rows, cache))
-        }?;
-        cache.advance(rows);
-        Ok(normed)
+        let mut pass = Pass::begin(self, hidden, cache)?;
+        pass.run(self.stages())?;
+        pass.finish()
     }
+}
 
-    fn run(&self, hidden: &Tensor, rows: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
-        let (start, capacity) = (cache.len(), cache.capacity());
-        let full_angles = self.rope.angles(start, rows, capacity);
-        let local_angles = self
-            .rope_local
-            .as_ref()
-            .map(|rope| rope.angles(start, rows, capacity));
-        let mut hidden = with_f32(hidden, |values| Ok(values.to_vec()))?;
-        let mut buffers = cache.take_buffers();
-        let layers = self
-            .layers
-            .iter()
-            .zip(&self.windows)
-            .zip(cache.layers_mut());
-        for ((layer, window), cache) in layers {
-            let angles = match (&local_angles, window) {
-                (Some(local), Some(_)) => local,
-                _ => &full_angles,
-            };
-            let step = &mut LayerStep {
-                angles,
-                cache,
-                start,
-                capacity,
-                rows,
-                buffers: &mut buffers,
-            };
-            layer.forward(&mut hidden, step)?;
-        }
-        cache.keep_buffers(buffers, rows);
-        self.norm.apply_in_place(&mut hidden);
-        let shape = (rows, self.config.hidden_size);
-        Ok(Tensor::from_vec(hidden, shape, &Device::Cpu)?)
+/// The stage that a tensor of this Hugging Face name belongs to; `None` for one of no stage, like
+/// the embedding, and for one beyond the last layer.
+#[must_use]
+pub fn stage_of(config: &DecoderConfig, tensor: &str) -> Option<usize> {
+    let layers = config.num_hidden_layers;
+    if tensor == FINAL_NORM {
+        return Some(layers);
     }
+    let (layer, _) = tensor.strip_prefix(LAYERS)?.split_once('.')?;
+    let layer = layer.parse().ok()?;
+    (layer < layers && tensor.starts_with(&format!("{}.", layer_prefix(layer)))).then_some(layer)
 }
 
 /// Names of every tensor that [`Decoder::load`] reads, layer by layer, the final norm last. The

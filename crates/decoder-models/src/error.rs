@@ -47,6 +47,13 @@ pub enum Error {
         tensor: String,
     },
 
+    /// A pass came to a stage (a layer; the final norm behind the last) that is not there.
+    #[error("stage {stage} of the decoder is not loaded")]
+    StageMissing {
+        /// Which stage, from 0.
+        stage: usize,
+    },
+
     /// The source holds a tensor that the config says the model does not have.
     #[error("tensor `{tensor}` is present although `{field}` is false")]
     TensorUnexpected {

@@ -75,7 +75,10 @@ pub(crate) fn add(hidden: &mut [f32], out: &[f32], rows: usize) {
     });
 }
 
+/// Begins the name of every layer's tensors; its number follows.
+pub(crate) const LAYERS: &str = "model.layers.";
+
 /// `model.layers.{layer}`, the prefix of a layer's tensors.
 pub(crate) fn layer_prefix(layer: usize) -> String {
-    format!("model.layers.{layer}")
+    format!("{LAYERS}{layer}")
 }

@@ -41,6 +41,7 @@ mod llama;
 mod lm_head;
 mod mlp;
 mod norm;
+mod pass;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -51,10 +52,11 @@ mod weights;
 pub use config::{
     Activation, DecoderConfig, Family, LayerType, RopeConfig, RopeLayout, RopeScaling,
 };
-pub use decoder::{Decoder, tensor_names};
+pub use decoder::{Decoder, stage_of, tensor_names};
 pub use embedding::embed_rows;
 pub use error::{Error, What};
 pub use kv_cache::KvCache;
 pub use linear::{Linear, Projection};
 pub use lm_head::LmHead;
+pub use pass::Pass;
 pub use weights::{StoredTensor, Weight, WeightSource};

@@ -24,19 +24,23 @@ impl LmHead {
     /// [`Error::TensorShape`], [`Error::TensorBytes`] or [`Error::Kernel`] for a weight that is not
     /// `[vocab_size, hidden_size]`.
     pub fn new(weight: Weight, config: &DecoderConfig) -> Result<Self, Error> {
-        let weight = Linear::new(
-            "lm_head.weight",
-            weight,
-            config.vocab_size,
-            config.hidden_size,
-        )?;
+        Self::of_rows(config.vocab_size, weight, config)
+    }
+
+    /// A head of `rows` rows only, which are consecutive ones of the model's: a logit has the same
+    /// bits as from the whole head. So a head can be used while its rows are still arriving.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), for a weight that is not `[rows, hidden_size]`.
+    pub fn of_rows(rows: usize, weight: Weight, config: &DecoderConfig) -> Result<Self, Error> {
+        let weight = Linear::new("lm_head.weight", weight, rows, config.hidden_size)?;
         Ok(Self {
             weight,
             soft_cap: config.final_logit_softcapping,
         })
     }
 
-    /// Rows of the head.
+    /// Rows of the head, the vocabulary's size unless it is a part.
     #[must_use]
     pub fn vocab_size(&self) -> usize {
         self.weight.out_features()

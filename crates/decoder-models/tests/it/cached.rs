@@ -1,6 +1,9 @@
 //! A sequence gives the same bits whole, in pieces and token by token, and after a roll-back.
 
-use crate::fixture::{CASES, Fixture, Stored, bits};
+use candle_core::Tensor;
+use decoder_models::{Decoder, Error, LmHead, Pass, Weight};
+
+use crate::fixture::{CASES, EMBEDDING, Fixture, Stored, bits};
 
 #[test]
 fn pieces_give_the_bits_of_the_whole() {
@@ -94,4 +97,86 @@ fn threads_change_no_bit() {
         };
         assert!(of_pool(1) == of_pool(3), "{stored:?}");
     }
+}
+
+/// Stages are loaded one by one, each before the pass needs it; the pass waits nowhere else.
+#[test]
+fn a_pass_over_a_decoder_that_is_still_loading_gives_the_same_bits() {
+    for case in CASES {
+        let fixture = Fixture::load(case);
+        let model = fixture.model(Stored::Q8_0);
+        let ids = &fixture.runs[0].input_ids[..];
+        let hidden = model.embed(ids);
+        let mut cache = model.decoder.new_cache(ids.len());
+        let whole = bits_of(&model.decoder.forward(&hidden, &mut cache).unwrap());
+
+        let decoder = Decoder::unloaded(&fixture.config());
+        let source = fixture.source(Stored::Q8_0);
+        let mut cache = decoder.new_cache(ids.len());
+        let missing = decoder.forward(&hidden, &mut cache).unwrap_err().to_string();
+        assert_eq!(missing, "stage 0 of the decoder is not loaded", "{case}");
+        assert_eq!(cache.len(), 0);
+        let mut pass = Pass::begin(&decoder, &hidden, &mut cache).unwrap();
+        for stage in 0..decoder.stages() {
+            assert_eq!(pass.next_stage(), stage);
+            let missing = pass.run(stage + 1).unwrap_err();
+            assert!(matches!(missing, Error::StageMissing { stage: found } if found == stage));
+            decoder.load_stage(stage, &source).unwrap();
+            pass.run(stage + 1).unwrap();
+        }
+        assert!(whole == bits_of(&pass.finish().unwrap()), "{case}");
+        assert_eq!(cache.len(), ids.len());
+    }
+}
+
+#[test]
+fn a_pass_that_has_not_seen_every_stage_does_not_finish() {
+    let fixture = Fixture::load(CASES[0]);
+    let model = fixture.model(Stored::Bf16);
+    let mut cache = model.decoder.new_cache(4);
+    let mut pass = Pass::begin(&model.decoder, &model.embed(&[1, 2]), &mut cache).unwrap();
+    pass.run(1).unwrap();
+    assert!(matches!(
+        pass.finish(),
+        Err(Error::StageMissing { stage: 1 })
+    ));
+    assert_eq!(cache.len(), 0, "nothing was taken in");
+}
+
+#[test]
+fn a_part_of_the_head_gives_the_logits_of_its_rows() {
+    for case in CASES {
+        let fixture = Fixture::load(case);
+        let model = fixture.model(Stored::Q8_0);
+        let source = fixture.source(Stored::Q8_0);
+        let head = source.0.get("lm_head.weight");
+        let Some(Weight::Dense {
+            dtype,
+            shape,
+            bytes,
+        }) = head.or_else(|| source.0.get(EMBEDDING))
+        else {
+            panic!("{case}: a dense head")
+        };
+        let mut cache = model.decoder.new_cache(3);
+        let hidden = model.decoder.forward(&model.embed(&[1, 2, 3]), &mut cache);
+        let hidden = hidden.unwrap().narrow(0, 2, 1).unwrap();
+        let whole = bits(&model.head.logits(&hidden).unwrap());
+        let row_bytes = bytes.len() / shape[0];
+        for (at, part) in bytes.chunks(37 * row_bytes).enumerate() {
+            let rows = part.len() / row_bytes;
+            let weight = Weight::Dense {
+                dtype: *dtype,
+                shape: vec![rows, shape[1]],
+                bytes: bytes.slice_ref(part),
+            };
+            let part = LmHead::of_rows(rows, weight, &model.config).unwrap();
+            let logits = bits(&part.logits(&hidden).unwrap());
+            assert!(whole[37 * at..][..rows] == logits, "{case}, part {at}");
+        }
+    }
+}
+
+fn bits_of(hidden: &Tensor) -> Vec<u32> {
+    bits(&hidden.flatten_all().unwrap().to_vec1::<f32>().unwrap())
 }

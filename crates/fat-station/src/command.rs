@@ -110,6 +110,7 @@ impl Station {
             generated_tokens: tokens.generated,
             first_token: tokens.first.map(|first| first.duration_since(self.started)),
             total: self.started.elapsed(),
+            start: self.traffic.milestones.since(self.started),
             ..RunFacts::default()
         };
         if self.config.rows.is_some() || self.config.hub.rows.is_some() {

@@ -1,6 +1,7 @@
 //! From a prompt whose rows are at hand to tokens and text. Runs on a blocking thread; only rows
 //! and the head are waited for. It knows neither flags nor JSON.
 
+mod first_logits;
 pub mod perplexity;
 pub mod sampler;
 pub mod session;
@@ -10,9 +11,10 @@ use crate::embedding::HeldRow;
 use crate::error::Error;
 use crate::model::Model;
 use candle_core::Tensor;
-use decoder_models::KvCache;
+use decoder_models::{KvCache, Pass};
 use gkq_v2::Dtype;
 use std::future::Future;
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -42,8 +44,15 @@ impl Waiting {
 }
 
 /// Hidden states `[rows.len(), hidden_size]` after the final norm, for the next positions of `cache`.
-fn forward(model: &Model, rows: &[HeldRow], cache: &mut KvCache) -> Result<Tensor, Error> {
-    let config = model.decoder.config();
+/// Goes as far as layers are loaded, and waits for those that are not.
+fn forward(
+    model: &Model,
+    rows: &[HeldRow],
+    cache: &mut KvCache,
+    waiting: &Waiting,
+) -> Result<Tensor, Error> {
+    let decoder = model.layers.decoder();
+    let config = decoder.config();
     // Rows of the matrix are in its dtype, approximations in f32.
     let same_kind = |a: &HeldRow, b: &HeldRow| a.is_approximated() == b.is_approximated();
     let mut pieces = Vec::new();
@@ -60,7 +69,17 @@ fn forward(model: &Model, rows: &[HeldRow], cache: &mut KvCache) -> Result<Tenso
         [whole] => whole.clone(),
         pieces => Tensor::cat(pieces, 0).map_err(decoder_models::Error::from)?,
     };
-    Ok(model.decoder.forward(&hidden, cache)?)
+    let mut pass = Pass::begin(decoder, &hidden, cache)?;
+    while pass.next_stage() < decoder.stages() {
+        let mut loaded = model.layers.loaded();
+        if loaded <= pass.next_stage() {
+            loaded = waiting.wait(model.layers.wait_for(pass.next_stage() + 1))?;
+        }
+        let begun = Instant::now();
+        pass.run(loaded)?;
+        model.traffic.milestones.add_compute(begun);
+    }
+    Ok(pass.finish()?)
 }
 
 /// Rows `at .. at + count` of `hidden` (`[seq, hidden_size]`) as `[count, hidden_size]`.

@@ -115,6 +115,12 @@ pub enum Error {
         /// What kept it.
         source: std::sync::Arc<Error>,
     },
+    /// The layers could not be loaded; every request that waits for them gets this.
+    #[error("loading the layers")]
+    Layers {
+        /// What kept them.
+        source: std::sync::Arc<Error>,
+    },
     /// The tokenizer section is damaged.
     #[error("tokenizer of {object}")]
     Tokenizer {
@@ -267,7 +273,7 @@ impl Error {
                 transport_class(source.kind())
             }
             Self::Rows { source, .. } => transport_class(source.kind()),
-            Self::Head { source } => source.class(),
+            Self::Head { source } | Self::Layers { source } => source.class(),
             _ => FailureClass::Other,
         }
     }

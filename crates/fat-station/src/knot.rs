@@ -2,14 +2,18 @@
 //! A local knot is mapped; a remote one is fetched by range into the block cache. Either way a payload
 //! is hashed before it is handed out. What the payloads mean is the model's matter. Specification of the file: docs/format/gkq-v2.md.
 
+mod arrivals;
 mod block_cache;
 mod fetch;
 mod groups;
 mod incoming;
 mod mapped;
+mod streams;
 
+pub use arrivals::{Arrivals, Purpose};
 pub use block_cache::BlockCache;
 pub use fetch::{PayloadFetcher, WantedPayload};
+pub use streams::{Rank, Streams};
 
 use crate::cli::Verify;
 use crate::config::Config;
@@ -39,6 +43,7 @@ pub struct OpenKnot {
     payloads: Payloads,
     origins: Origins,
     cache: BlockCache,
+    streams: Streams,
 }
 
 #[derive(Debug)]
@@ -58,6 +63,7 @@ impl OpenKnot {
         let places = Places::find(config, traffic).await?;
         let origins = &places.origins;
         let cache = BlockCache::with_limit(config.cache_dir.as_deref(), config.cache_limit_bytes);
+        let streams = Streams::default();
         let (mut tried, mut forbidden) = (Vec::new(), None);
         for candidate in &places.knots {
             let opened = match places.knot(candidate, traffic).await {
@@ -66,7 +72,9 @@ impl OpenKnot {
                     tried.push(format!("{place}: no manifest that names these rows"));
                     continue;
                 }
-                Ok(Some(place)) => open_at(place, config, origins, (&cache, traffic)).await,
+                Ok(Some(place)) => {
+                    open_at(place, config, origins, (&cache, &streams, traffic)).await
+                }
                 Err(error) => Err(error),
             };
             match opened {
@@ -93,6 +101,7 @@ impl OpenKnot {
                         payloads,
                         origins: origins.clone(),
                         cache,
+                        streams,
                     });
                 }
             }
@@ -130,6 +139,12 @@ impl OpenKnot {
         &self.cache
     }
 
+    /// The station's streams.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
     /// A payload without reading or checking it, where the knot is mapped.
     #[must_use]
     pub fn mapped(&self, range: &Range<u64>) -> Option<Bytes> {
@@ -148,21 +163,23 @@ impl OpenKnot {
         }
     }
 
-    /// Payloads in the order asked, checked: views of the map, or fetched and cached.
+    /// Payloads in the order asked, checked: views of the map, or fetched and cached. Each is told as
+    /// soon as it is here.
     ///
     /// # Errors
     /// [`Error::Origin`], [`Error::Digest`] or [`Error::File`] of the first that could not be had.
     pub async fn payloads(
         &self,
         wanted: &[WantedPayload],
-        kind: Kind,
+        purpose: impl Into<Purpose>,
         traffic: &Traffic,
     ) -> Result<Vec<Bytes>, Error> {
+        let purpose = purpose.into();
         match &self.payloads {
-            Payloads::Remote(fetcher) => fetcher.fetch(wanted, kind, traffic).await,
+            Payloads::Remote(fetcher) => fetcher.fetch(wanted, purpose, traffic).await,
             Payloads::Mapped(mapped) => {
-                let options = traffic.streaming(kind);
-                mapped.read(wanted, &options.meter).await
+                let meter = traffic.streaming(purpose.kind).meter;
+                mapped.read(wanted, meter, purpose.arrivals).await
             }
         }
     }
@@ -195,12 +212,16 @@ async fn open_at(
     place: KnotPlace,
     config: &Config,
     origins: &Origins,
-    (cache, traffic): (&BlockCache, &Traffic),
+    (cache, streams, traffic): (&BlockCache, &Streams, &Traffic),
 ) -> Result<(KnotPlace, Knot, Payloads), Error> {
     let locator = &place.locator;
     let (front, payloads) = match locator {
         Locator::File(path) => open_file(path, locator, config.verify)?,
-        Locator::Http(_) => open_remote(locator, origins, cache, traffic).await?,
+        Locator::Http(_) => {
+            let (source, front) = open_remote(locator, origins, traffic).await?;
+            let fetcher = PayloadFetcher::new(source, cache.clone(), streams.clone());
+            (front, Payloads::Remote(fetcher))
+        }
     };
     if let Some(manifest) = &place.manifest {
         manifest.check_knot(&front)?;
@@ -219,14 +240,12 @@ fn open_file(path: &Path, locator: &Locator, verify: Verify) -> Result<(Knot, Pa
 async fn open_remote(
     locator: &Locator,
     origins: &Origins,
-    cache: &BlockCache,
     traffic: &Traffic,
-) -> Result<(Knot, Payloads), Error> {
+) -> Result<(Arc<dyn RangeSource>, Knot), Error> {
     let source = origins.open(locator)?;
     let front = read_front(locator, source.as_ref(), traffic).await?;
     let front = front.map_err(|source| Error::knot(locator, source))?;
-    let fetcher = PayloadFetcher::new(source, cache.clone());
-    Ok((front, Payloads::Remote(fetcher)))
+    Ok((source, front))
 }
 
 pub(crate) async fn read_front(

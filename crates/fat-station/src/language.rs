@@ -3,8 +3,8 @@
 
 use crate::chat::{ChatTemplate, Message};
 use crate::error::Error;
-use crate::knot::{OpenKnot, WantedPayload};
-use crate::traffic::{Kind, Traffic};
+use crate::knot::{OpenKnot, Purpose, WantedPayload};
+use crate::traffic::Traffic;
 use compact_tokenizer::{AddSpecial, Tokenizer};
 use decoder_models::DecoderConfig;
 use gkq_v2::{Knot, SectionKind};
@@ -59,7 +59,7 @@ impl Language {
                 Error::config(format!("knot {} has no tokenizer section", knot.locator()))
             })?;
         let wanted = [WantedPayload::section(section, "tokenizer")];
-        let payloads = knot.payloads(&wanted, Kind::Blocks, traffic).await?;
+        let payloads = knot.payloads(&wanted, Purpose::words(), traffic).await?;
         let bytes = payloads.into_iter().next().ok_or(Error::Lost {
             what: "the tokenizer's payload",
         })?;

@@ -31,9 +31,11 @@ pub mod hub;
 pub mod interrupt;
 pub mod knot;
 pub mod language;
+pub mod layers;
 pub mod locator;
 pub mod manifest;
 pub mod matrix;
+pub mod milestones;
 pub mod mmap;
 pub mod model;
 pub mod origin;
@@ -47,6 +49,7 @@ pub mod telemetry;
 pub mod traffic;
 mod user_file;
 pub mod warm;
+mod weights;
 
 /// The page on taking the crates into another station, compiled as a documentation test.
 #[cfg(doctest)]

@@ -5,12 +5,12 @@ use crate::cli::{OnFailure, Verify};
 use crate::config::{Config, Residency};
 use crate::embedding::{Columnar, DenseTable, Embedding};
 use crate::error::Error;
-use crate::knot::{OpenKnot, PayloadFetcher, WantedPayload};
+use crate::knot::{OpenKnot, PayloadFetcher, Purpose, WantedPayload};
 use crate::mmap;
 use crate::resolver::{Declared, DeclaredTable, Dense, Resolution, RowKinds, Table, Way, resolve};
 use crate::row_table::{RowTable, WholeTable, may_be_misplaced};
 use crate::stand_in::{Exact, StandIn};
-use crate::traffic::{Kind, Traffic};
+use crate::traffic::Traffic;
 use bytes::Bytes;
 use columnar_embed::{
     ColumnarEmbedBackend, DiskTier, PathSource, RowId, RowStoreConfig, RowTree, RowTreeVerifier,
@@ -283,12 +283,12 @@ impl Matrix {
     ///
     /// # Errors
     /// [`Error::Origin`], [`Error::Digest`] or [`Error::File`] where it cannot be had.
-    pub async fn whole(&self, kind: Kind, traffic: &Traffic) -> Result<Bytes, Error> {
+    pub async fn whole(&self, purpose: Purpose, traffic: &Traffic) -> Result<Bytes, Error> {
         let block = find(&self.knot)?;
         if !block.is_external() {
             let payloads = self
                 .knot
-                .payloads(&[WantedPayload::block(block)], kind, traffic)
+                .payloads(&[WantedPayload::block(block)], purpose, traffic)
                 .await?;
             return payloads.into_iter().next().ok_or(Error::Lost {
                 what: "the matrix's payload",
@@ -305,7 +305,12 @@ impl Matrix {
             blake3,
         };
         self.locate(traffic).await?;
-        let stored = self.stored_table(wanted, kind, traffic).await?;
+        let purpose = match sidecar {
+            None => purpose,
+            // What arrives is not yet the matrix.
+            Some(_) => purpose.telling(Arc::new(())),
+        };
+        let stored = self.stored_table(wanted, purpose, traffic).await?;
         match sidecar {
             None => Ok(stored),
             Some(sidecar) => widened(Arc::clone(sidecar), stored, block.blake3).await,
@@ -316,7 +321,7 @@ impl Matrix {
     async fn stored_table(
         &self,
         wanted: WantedPayload,
-        kind: Kind,
+        purpose: Purpose,
         traffic: &Traffic,
     ) -> Result<Bytes, Error> {
         match self.rows.as_ref().and_then(RowTable::whole) {
@@ -329,10 +334,10 @@ impl Matrix {
                     })?
             }
             Some(WholeTable::Object(source, range)) => {
-                let cache = self.knot.cache().clone();
-                let fetcher = PayloadFetcher::new(source, cache);
+                let (cache, streams) = (self.knot.cache().clone(), self.knot.streams().clone());
+                let fetcher = PayloadFetcher::new(source, cache, streams);
                 let wanted = WantedPayload { range, ..wanted };
-                let payloads = fetcher.fetch(&[wanted], kind, traffic).await?;
+                let payloads = fetcher.fetch(&[wanted], purpose, traffic).await?;
                 payloads.into_iter().next().ok_or(Error::Lost {
                     what: "the row table",
                 })

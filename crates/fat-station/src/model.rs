@@ -5,20 +5,21 @@
 use crate::config::Config;
 use crate::embedding::{EmbeddedPrompt, Embedding};
 use crate::error::Error;
-use crate::head::Head;
-use crate::knot::{OpenKnot, WantedPayload};
+use crate::head::{Head, StoredRows};
+use crate::knot::{Arrivals, OpenKnot, Purpose, Rank, WantedPayload};
 use crate::language::Language;
+use crate::layers::Layers;
 use crate::matrix::{EMBED_TOKENS, Matrix};
+use crate::milestones::Milestone;
 use crate::resolver::{Resolution, Way};
 use crate::traffic::{Kind, Traffic};
 use crate::warm::Warming;
-use bytes::Bytes;
-use decoder_models::{Decoder, DecoderConfig, LmHead, StoredTensor, Weight, WeightSource};
+use crate::weights::weight_of;
+use decoder_models::{DecoderConfig, LmHead};
 use futures::FutureExt as _;
-use gkq_v2::{Block, BlockBody, Dtype, SectionKind};
-use std::collections::HashMap;
-use std::ops::Range;
+use gkq_v2::{BlockBody, Dtype, SectionKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Name of an untied head.
 const LM_HEAD: &str = "lm_head.weight";
@@ -28,8 +29,8 @@ const LM_HEAD: &str = "lm_head.weight";
 pub struct Model {
     /// Its name for reports: the knot's file name without extension.
     pub name: String,
-    /// Layers and final norm.
-    pub decoder: Decoder,
+    /// Layers and final norm, there or on their way.
+    pub layers: Layers,
     /// Rows of the vocabulary matrix.
     pub embedding: Arc<Embedding>,
     /// Element type of a row.
@@ -64,12 +65,18 @@ pub async fn open(
         ))
     })?;
     let decoder_config = DecoderConfig::from_json(text)?;
+    let waited_ns = traffic.probe.snapshot().connection_wait_ns;
+    if waited_ns > 0 {
+        let waited = Duration::from_nanos(waited_ns);
+        traffic.milestones.connected(waited);
+    }
+    traffic.milestones.reach(Milestone::Table);
     Ok((knot, decoder_config))
 }
 
 impl Model {
-    /// Loads the model and reads the rows of the prompt that `prompt` makes as soon as the
-    /// tokenizer is there.
+    /// Reads the rows of the prompt that `prompt` makes as soon as the tokenizer is there. Layers and
+    /// head may still be on their way then: whoever computes waits for what comes next.
     ///
     /// # Errors
     /// Whatever keeps a part from being had, or `prompt`'s own error.
@@ -83,9 +90,14 @@ impl Model {
     {
         let (knot, decoder_config) = open(config, &traffic).boxed().await?;
         let matrix = Arc::new(Matrix::open(Arc::clone(&knot), config)?);
+        // Before the layers ask for anything.
+        let awaited = knot.streams().await_words();
+        let layers = Layers::start(Arc::clone(&knot), &decoder_config, Arc::clone(&traffic));
         let words = async {
             let language =
                 Language::load(&knot, &decoder_config, config.max_context, &traffic).await?;
+            drop(awaited);
+            traffic.milestones.reach(Milestone::Tokenizer);
             let tokens = prompt(&language)?;
             let dense_kind = if knot.front().block(LM_HEAD).is_some() {
                 Kind::Blocks
@@ -93,11 +105,14 @@ impl Model {
                 Kind::Head
             };
             let (embedding, embedded) = embed(&matrix, tokens, dense_kind, &traffic).await?;
-            Ok((language, embedding, embedded))
+            traffic.milestones.reach(Milestone::Rows);
+            Ok::<_, Error>((language, embedding, embedded))
         };
-        let layers = load_layers(Arc::clone(&knot), &decoder_config, &traffic);
-        let ((language, embedding, embedded), decoder) =
-            futures::future::try_join(words.boxed(), layers.boxed()).await?;
+        let (language, embedding, embedded) = tokio::select! {
+            biased;
+            words = words.boxed() => words?,
+            error = layers.failure() => return Err(error),
+        };
         let resolutions = matrix.resolutions()?;
         tell(&resolutions, matrix.rows_asked());
         let (row_dtype, full_table_bytes) = (matrix.dtype, matrix.table_bytes);
@@ -114,11 +129,13 @@ impl Model {
             embedding: Arc::clone(&embedding),
             decoder_config,
         };
-        let head = Head::start(parts.load(Arc::clone(&traffic)));
+        let head = Head::start(parts.stored_rows(), |arrivals| {
+            parts.load(arrivals, Arc::clone(&traffic))
+        });
         let language = Arc::new(language);
         let model = Self {
             name,
-            decoder,
+            layers,
             embedding,
             row_dtype,
             head,
@@ -171,39 +188,14 @@ async fn embed(
     if let Some(read) = matrix.with_rows(traffic, stand_in, read).await? {
         return Ok(read);
     }
-    let bytes = matrix.whole(dense_kind, traffic).await?;
+    let purpose = Purpose {
+        rank: Rank::Words,
+        ..Purpose::from(dense_kind)
+    };
+    let bytes = matrix.whole(purpose, traffic).await?;
     let embedding = Arc::new(Embedding::Dense(matrix.dense_table(bytes)));
     let embedded = EmbeddedPrompt::read(tokens, &embedding, traffic).await?;
     Ok((embedding, embedded))
-}
-
-async fn load_layers(
-    knot: Arc<OpenKnot>,
-    config: &DecoderConfig,
-    traffic: &Traffic,
-) -> Result<Decoder, Error> {
-    let is_layer = |block: &&Block| block.name != EMBED_TOKENS && block.name != LM_HEAD;
-    let blocks: Vec<Block> = knot
-        .front()
-        .blocks()
-        .iter()
-        .filter(is_layer)
-        .cloned()
-        .collect();
-    let wanted: Vec<WantedPayload> = blocks.iter().map(WantedPayload::block).collect();
-    let payloads = knot.payloads(&wanted, Kind::Blocks, traffic).await?;
-    let config = config.clone();
-    let build = move || {
-        let weights = blocks.into_iter().zip(payloads);
-        let weights = weights
-            .map(|(block, bytes)| (block.name.clone(), (block, bytes)))
-            .collect();
-        Decoder::load(&config, &KnotWeights(weights))
-    };
-    let built = tokio::task::spawn_blocking(build).await;
-    Ok(built.map_err(|_panicked| Error::Lost {
-        what: "the decoder",
-    })??)
 }
 
 /// What a head is made of.
@@ -215,12 +207,30 @@ struct HeadParts {
 }
 
 impl HeadParts {
+    /// How the rows of the head are stored, if that is one after the other.
+    fn stored_rows(&self) -> Option<StoredRows> {
+        let own = self.knot.front().block(LM_HEAD);
+        let block = own.or_else(|| self.matrix.block().ok())?;
+        let (dtype, BlockBody::Dense { .. }, &[_, cols]) =
+            (block.dtype(), &block.body, block.shape.as_slice())
+        else {
+            return None;
+        };
+        let row_bytes = usize::try_from(dtype.row_bytes(cols)?).ok()?;
+        Some(StoredRows { dtype, row_bytes })
+    }
+
     /// Tied or not is decided by the tensors: configs have been wrong about it.
-    async fn load(self, traffic: Arc<Traffic>) -> Result<LmHead, Error> {
+    async fn load(
+        self,
+        arrivals: Arc<dyn Arrivals>,
+        traffic: Arc<Traffic>,
+    ) -> Result<LmHead, Error> {
+        let purpose = Purpose::from(Kind::Head).telling(arrivals);
         let weight = match self.knot.front().block(LM_HEAD) {
             Some(block) => {
                 let wanted = [WantedPayload::block(block)];
-                let payloads = self.knot.payloads(&wanted, Kind::Head, &traffic).await?;
+                let payloads = self.knot.payloads(&wanted, purpose, &traffic).await?;
                 let bytes = payloads.into_iter().next().ok_or(Error::Lost {
                     what: "the head's payload",
                 })?;
@@ -229,83 +239,15 @@ impl HeadParts {
             None => {
                 let bytes = match self.embedding.dense_bytes() {
                     Some(bytes) => bytes,
-                    None => self.matrix.whole(Kind::Head, &traffic).await?,
+                    None => self.matrix.whole(purpose, &traffic).await?,
                 };
                 self.embedding
                     .make_resident(self.matrix.dense_table(bytes.clone()));
                 weight_of(self.matrix.block()?, bytes)?
             }
         };
-        Ok(LmHead::new(weight, &self.decoder_config)?)
+        let head = LmHead::new(weight, &self.decoder_config)?;
+        traffic.milestones.reach(Milestone::Head);
+        Ok(head)
     }
-}
-
-/// Payloads by tensor name.
-struct KnotWeights(HashMap<String, (Block, Bytes)>);
-
-impl WeightSource for KnotWeights {
-    fn weight(&self, name: &str) -> Result<Option<Weight>, decoder_models::Error> {
-        let Some((block, bytes)) = self.0.get(name) else {
-            return Ok(None);
-        };
-        weight_of(block, bytes.clone())
-            .map(Some)
-            .map_err(|error| decoder_models::Error::Source {
-                tensor: name.to_owned(),
-                source: Box::new(error),
-            })
-    }
-}
-
-/// A block's payload as the decoder takes it.
-fn weight_of(block: &Block, bytes: Bytes) -> Result<Weight, Error> {
-    let outside = || {
-        Error::config(format!(
-            "tensor {} of shape {:?} is too large for this machine",
-            block.name, block.shape
-        ))
-    };
-    let size = |size: u64| usize::try_from(size).map_err(|_overflow| outside());
-    let shape = block
-        .shape
-        .iter()
-        .map(|&dim| size(dim))
-        .collect::<Result<Vec<_>, _>>()?;
-    let BlockBody::Spectral {
-        rank,
-        dtype,
-        u,
-        s,
-        vt,
-    } = &block.body
-    else {
-        return Ok(Weight::Dense {
-            dtype: block.dtype(),
-            shape,
-            bytes,
-        });
-    };
-    let &[rows, cols] = shape.as_slice() else {
-        return Err(Error::config(format!(
-            "spectral tensor {} has shape {shape:?}, expected two dimensions",
-            block.name
-        )));
-    };
-    let rank = size(u64::from(*rank))?;
-    let factor = |range: &Range<u64>, dtype: Dtype, shape: Vec<usize>| {
-        let (start, end) = (size(range.start)?, size(range.end)?);
-        if start > end || end > bytes.len() {
-            return Err(outside());
-        }
-        Ok(StoredTensor {
-            dtype,
-            shape,
-            bytes: bytes.slice(start..end),
-        })
-    };
-    Ok(Weight::LowRank {
-        u: factor(u, *dtype, vec![rows, rank])?,
-        s: factor(s, Dtype::F32, vec![rank])?,
-        vt: factor(vt, *dtype, vec![rank, cols])?,
-    })
 }

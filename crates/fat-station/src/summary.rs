@@ -1,6 +1,7 @@
 //! The end-of-run summary: a few lines on stderr, or one JSON object. Every number is read from the
 //! meters; nothing is counted here.
 
+use crate::milestones::StartSummary;
 use crate::resolver::{Resolution, Way};
 use crate::traffic::Traffic;
 use helix_transport::{Meter, MeterSnapshot};
@@ -22,6 +23,8 @@ pub struct Summary {
     pub time_to_first_token_s: Option<f64>,
     /// From the start of the process to the end.
     pub total_s: f64,
+    /// The way to the first token.
+    pub start: StartSummary,
     /// The vocabulary matrix.
     pub embedding: EmbeddingSummary,
     /// What moved, by kind.
@@ -156,6 +159,8 @@ pub struct RunFacts {
     pub first_token: Option<Duration>,
     /// Time to the end.
     pub total: Duration,
+    /// The way to the first token.
+    pub start: StartSummary,
     /// Rows in the cache.
     pub cached_rows: u64,
     /// Bytes of the whole matrix.
@@ -200,6 +205,7 @@ impl Summary {
             generated_tokens: facts.generated_tokens,
             time_to_first_token_s: facts.first_token.map(|time| time.as_secs_f64()),
             total_s: facts.total.as_secs_f64(),
+            start: facts.start,
             embedding: EmbeddingSummary {
                 source: facts.source,
                 rows_asked: ledger.rows_asked,
@@ -287,6 +293,9 @@ impl fmt::Display for Summary {
             "{}: {} prompt + {} generated tokens, first token after {first}, {:.3} s in all",
             self.model, self.prompt_tokens, self.generated_tokens, self.total_s
         )?;
+        if self.time_to_first_token_s.is_some() {
+            writeln!(f, "{}", self.start)?;
+        }
         let embedding = &self.embedding;
         let source = match embedding.source {
             EmbeddingKind::Columnar => "row store",

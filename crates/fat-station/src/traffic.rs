@@ -1,6 +1,7 @@
 //! The station's counters, in atomics first: spans, summary and (later) metrics are derived from
 //! them, so that sampling or a log filter never changes a total.
 
+use crate::milestones::Milestones;
 use columnar_embed::{FetchReport, RowOutcomes, StoreMeters};
 use helix_transport::{Meter, Patience, ReadOptions};
 use std::collections::HashSet;
@@ -23,6 +24,8 @@ pub struct Traffic {
     pub probe: Arc<Meter>,
     /// What became of each row asked of the store.
     pub outcomes: Arc<RowOutcomes>,
+    /// When the start reached what.
+    pub milestones: Milestones,
     ledger: Mutex<Ledger>,
 }
 

@@ -2,6 +2,7 @@
 //! the station's business, and its spans are derived from these counters, never the reverse.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Classes of status codes, 1xx to 5xx.
 const STATUS_CLASSES: usize = 5;
@@ -28,6 +29,7 @@ pub struct Meter {
     retries: AtomicU64,
     waves: AtomicU64,
     integrity_failures: AtomicU64,
+    connection_wait_ns: AtomicU64,
 }
 
 /// The values of a [`Meter`] at one moment.
@@ -57,6 +59,8 @@ pub struct MeterSnapshot {
     pub waves: u64,
     /// Replies whose bytes failed the caller's digest.
     pub integrity_failures: u64,
+    /// Nanoseconds that requests waited for a connection: for its handshakes, or for a free one.
+    pub connection_wait_ns: u64,
 }
 
 impl Meter {
@@ -74,6 +78,7 @@ impl Meter {
             retries: self.retries.load(Relaxed),
             waves: self.waves.load(Relaxed),
             integrity_failures: self.integrity_failures.load(Relaxed),
+            connection_wait_ns: self.connection_wait_ns.load(Relaxed),
         }
     }
 
@@ -90,6 +95,13 @@ impl Meter {
     /// Counts one reply whose bytes failed a digest.
     pub fn add_integrity_failure(&self) {
         self.integrity_failures.fetch_add(1, Relaxed);
+    }
+
+    /// Adds time that a request waited for its connection. For implementors of
+    /// [`RangeSource`](crate::RangeSource).
+    pub fn add_connection_wait(&self, waited: Duration) {
+        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.connection_wait_ns.fetch_add(nanos, Relaxed);
     }
 
     /// Counts one request that was sent. For implementors of [`RangeSource`](crate::RangeSource).
@@ -169,6 +181,9 @@ impl std::ops::Sub for MeterSnapshot {
             integrity_failures: self
                 .integrity_failures
                 .saturating_sub(rhs.integrity_failures),
+            connection_wait_ns: self
+                .connection_wait_ns
+                .saturating_sub(rhs.connection_wait_ns),
         }
     }
 }

@@ -113,7 +113,10 @@ fn a_pass_over_a_decoder_that_is_still_loading_gives_the_same_bits() {
         let decoder = Decoder::unloaded(&fixture.config());
         let source = fixture.source(Stored::Q8_0);
         let mut cache = decoder.new_cache(ids.len());
-        let missing = decoder.forward(&hidden, &mut cache).unwrap_err().to_string();
+        let missing = decoder
+            .forward(&hidden, &mut cache)
+            .unwrap_err()
+            .to_string();
         assert_eq!(missing, "stage 0 of the decoder is not loaded", "{case}");
         assert_eq!(cache.len(), 0);
         let mut pass = Pass::begin(&decoder, &hidden, &mut cache).unwrap();

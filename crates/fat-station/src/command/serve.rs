@@ -62,8 +62,8 @@ async fn load(
     let loading = Model::load(&station.config, Arc::clone(&station.traffic), probe);
     let head = async {
         let (model, _) = Box::pin(loading).await?;
-        // Ready means that a prompt can be answered: with a head.
-        model.head.get().await?;
+        // Ready means that a prompt can be answered: with all layers and a head.
+        tokio::try_join!(model.layers.wait_for_all(), model.head.get())?;
         Ok(model)
     };
     match station.unless_interrupted(head).await {

@@ -123,14 +123,14 @@ fn score(
     waiting: &Waiting,
 ) -> Result<Vec<f64>, Error> {
     let first = window.len() / 2;
-    let mut cache: KvCache = model.decoder.new_cache(window.len());
+    let mut cache: KvCache = model.layers.decoder().new_cache(window.len());
     let mut losses = Vec::with_capacity(window.len() - first);
     for (chunk_at, chunk) in window.chunks(CHUNK_TOKENS).enumerate() {
         if waiting.cancel.is_cancelled() {
             return Err(Error::Cancelled);
         }
         let rows = waiting.wait(model.embedding.rows(chunk, Phase::Prefill, &model.traffic))?;
-        let hidden = forward(model, &rows, &mut cache)?;
+        let hidden = forward(model, &rows, &mut cache, waiting)?;
         // Positions of this chunk that are scored, and that have a next token.
         let begin = chunk_at * CHUNK_TOKENS;
         let end = chunk.len().min(window.len() - 1 - begin);

@@ -1,5 +1,6 @@
 //! One prompt's answer: prefill, then a token a step until something ends it.
 
+use super::first_logits::first_logits;
 use super::sampler::{Sampler, SamplingOptions};
 use super::stop::{StopMatcher, StopOutcome};
 use super::{Waiting, forward, positions};
@@ -160,7 +161,7 @@ impl<'a> Session<'a> {
             options,
             // As long as the answer can get, and no longer: the rotary frequencies of some models
             // depend on it.
-            cache: model.decoder.new_cache(length + steps),
+            cache: model.layers.decoder().new_cache(length + steps),
             sampler: Sampler::new(options.sampling)?,
             characters: DecodeStream::new(&model.language.tokenizer),
             stop: StopMatcher::new(&options.stop),
@@ -204,7 +205,7 @@ impl<'a> Session<'a> {
             if waiting.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let hidden = forward(self.model, &chunk, &mut self.cache)?;
+            let hidden = forward(self.model, &chunk, &mut self.cache, waiting)?;
             last = Some(positions(&hidden, chunk.len() - 1, 1)?);
         }
         span.record("seconds", begun.elapsed().as_secs_f64());
@@ -216,20 +217,21 @@ impl<'a> Session<'a> {
 
     fn decode(
         &mut self,
-        mut hidden: Tensor,
+        hidden: Tensor,
         waiting: &Waiting,
         sink: &mut dyn TokenSink,
     ) -> Result<FinishReason, Error> {
         let model = self.model;
+        let mut logits = first_logits(model, &hidden, waiting)?;
         let head = waiting.wait(model.head.get())?;
         loop {
             if waiting.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let logits = head.logits(&hidden)?;
             sink.logits(&logits)?;
             let chosen = self.sampler.choose(&logits)?;
             self.first_token.get_or_insert_with(Instant::now);
+            model.traffic.milestones.first_token();
             let forced = self
                 .options
                 .forced
@@ -250,7 +252,8 @@ impl<'a> Session<'a> {
             let rows = waiting.wait(rows)?;
             let approximated = rows.iter().filter(|row| row.is_approximated());
             self.approximated_rows += approximated.count() as u64;
-            hidden = forward(model, &rows, &mut self.cache)?;
+            let hidden = forward(model, &rows, &mut self.cache, waiting)?;
+            logits = head.logits(&hidden)?;
         }
     }
 

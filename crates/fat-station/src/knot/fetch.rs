@@ -1,30 +1,29 @@
 //! Fetches payloads of a remote object: from the block cache where they are, else streamed in
 //! groups, hashed on the way, kept. Retries of the wire are the transport's; a wrong digest is
 //! tried once more, as another copy of a mirrored object may be sound. What stations that start at
-//! once do to share the work is `job`'s matter.
+//! once do to share the work is `job`'s matter; whose turn it is to stream, `streams`'.
 
 mod arriving;
 mod job;
+mod landing;
 
+use super::arrivals::Purpose;
 use super::block_cache::BlockCache;
-use super::groups::{GROUP_BYTES, group};
+use super::groups::{GROUP_BYTES, Group, group};
+use super::streams::{STREAMS, Streams};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::telemetry;
-use crate::traffic::{Kind, Traffic};
+use crate::traffic::Traffic;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use helix_transport::RangeSource;
-use job::{Job, Landed};
+use job::Job;
+use landing::Landing;
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Streams side by side. Bandwidth is shared by few streams as well as by many, and layers arrive
-/// nearer to their order.
-const STREAMS: usize = 6;
 
 /// One payload to be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +41,18 @@ pub struct WantedPayload {
 pub struct PayloadFetcher {
     source: Arc<dyn RangeSource>,
     cache: BlockCache,
+    streams: Streams,
 }
 
 impl PayloadFetcher {
-    /// A fetcher of `source` that keeps what it fetched in `cache`.
+    /// A fetcher of `source` that keeps what it fetched in `cache` and takes its turns of `streams`.
     #[must_use]
-    pub fn new(source: Arc<dyn RangeSource>, cache: BlockCache) -> Self {
-        Self { source, cache }
+    pub fn new(source: Arc<dyn RangeSource>, cache: BlockCache, streams: Streams) -> Self {
+        Self {
+            source,
+            cache,
+            streams,
+        }
     }
 
     /// The object's source.
@@ -57,7 +61,7 @@ impl PayloadFetcher {
         Arc::clone(&self.source)
     }
 
-    /// Payloads in the order asked. Equal ones are fetched once.
+    /// Payloads in the order asked. Equal ones are fetched once. Each is told as soon as it is here.
     ///
     /// # Errors
     /// [`Error::Origin`] or [`Error::Digest`] of the first that could not be had. What had arrived
@@ -65,41 +69,31 @@ impl PayloadFetcher {
     pub async fn fetch(
         &self,
         wanted: &[WantedPayload],
-        kind: Kind,
+        purpose: impl Into<Purpose>,
         traffic: &Traffic,
     ) -> Result<Vec<Bytes>, Error> {
-        let mut found = self.cached(wanted).await?;
-        let missing = distinct_missing(wanted, &found);
-        if !missing.is_empty() {
-            self.load(wanted, &missing, kind, traffic, &mut found)
-                .await?;
+        let purpose = purpose.into();
+        let cached = self.cached(wanted).await?;
+        for payload in wanted.iter().filter(|payload| payload.bytes() == 0) {
+            payload.check(blake3::hash(&[]), self.source.name())?;
         }
-        let copies: HashMap<[u8; 32], Bytes> = wanted
-            .iter()
-            .zip(&found)
-            .filter_map(|(wanted, bytes)| Some((wanted.blake3, bytes.clone()?)))
-            .collect();
-        let payloads = found.into_iter().zip(wanted).map(|(bytes, wanted)| {
-            let copy = bytes.or_else(|| copies.get(&wanted.blake3).cloned());
-            let copy = copy.filter(|copy| copy.len() as u64 == wanted.bytes());
-            copy.map_or_else(|| self.empty(wanted), Ok)
-        });
-        payloads.collect()
+        let landing = Landing::new(wanted, cached, Arc::clone(&purpose.arrivals));
+        let missing = landing.missing();
+        if !missing.is_empty() {
+            self.load(&landing, &missing, &purpose, traffic).await?;
+        }
+        landing.payloads()
     }
 
     /// Fetches the payloads at `missing`.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what is wanted, what is missing of it, how it is counted, where it goes"
-    )]
     async fn load(
         &self,
-        wanted: &[WantedPayload],
+        landing: &Landing<'_>,
         missing: &[usize],
-        kind: Kind,
+        purpose: &Purpose,
         traffic: &Traffic,
-        found: &mut [Option<Bytes>],
     ) -> Result<(), Error> {
+        let wanted = landing.wanted();
         let ranges: Vec<Range<u64>> = missing.iter().map(|&at| wanted[at].range.clone()).collect();
         let mut groups = group(&ranges, GROUP_BYTES);
         let members = groups.iter_mut().flat_map(|group| &mut group.members);
@@ -107,30 +101,23 @@ impl PayloadFetcher {
         let total_bytes = ranges.iter().map(|range| range.end - range.start).sum();
         let cache = self.cache.clone();
         let room = super::incoming::blocking(move || Ok(cache.make_room(total_bytes))).await?;
-        let options = traffic.streaming(kind);
+        let options = traffic.streaming(purpose.kind);
         let progress = Progress::start(self.source.name(), total_bytes);
         let job = Job {
             fetcher: self,
-            wanted,
+            landing,
+            rank: purpose.rank,
             options: &options,
             progress: &progress,
             room: Arc::new(room),
             streams: AtomicU64::new(0),
             turn: tokio::sync::Mutex::new(()),
         };
-        let streams = STREAMS.min(self.source.parallelism()).max(1);
-        let loaded = progress
-            .while_shown(carry_out(&job, groups, streams, found))
-            .await;
+        let loaded = progress.while_shown(carry_out(&job, groups)).await;
         let begun = job.streams.load(Ordering::Relaxed);
-        options.meter.add_waves(begun.div_ceil(streams as u64));
+        let together = STREAMS.min(self.source.parallelism()).max(1) as u64;
+        options.meter.add_waves(begun.div_ceil(together));
         loaded
-    }
-
-    /// A payload that is in no group, as there is nothing to fetch of it.
-    fn empty(&self, wanted: &WantedPayload) -> Result<Bytes, Error> {
-        wanted.check(blake3::hash(&[]), self.source.name())?;
-        Ok(Bytes::new())
     }
 
     /// Sound copies in the cache. Hashing them is work for all cores, away from the runtime.
@@ -157,42 +144,21 @@ impl PayloadFetcher {
 }
 
 /// First what is ours to fetch, then what others were fetching meanwhile.
-async fn carry_out(
-    job: &Job<'_>,
-    groups: Vec<super::groups::Group>,
-    streams: usize,
-    found: &mut [Option<Bytes>],
-) -> Result<(), Error> {
-    let mut elsewhere = Vec::new();
-    let mut arriving = futures::stream::iter(groups)
+async fn carry_out(job: &Job<'_>, groups: Vec<Group>) -> Result<(), Error> {
+    let most = job.fetcher.source.parallelism().max(1);
+    // More than may stream: some must stand in line when one ends, or who asked later comes first.
+    let in_line = if most < STREAMS { most } else { 2 * STREAMS };
+    let mut elsewhere: Vec<usize> = futures::stream::iter(groups)
         .map(|group| job.group(group))
-        .buffer_unordered(streams);
-    while let Some(payloads) = arriving.try_next().await? {
-        for (at, landed) in payloads {
-            match landed {
-                Landed::Here(bytes) => found[at] = Some(bytes),
-                Landed::Elsewhere => elsewhere.push(at),
-            }
-        }
-    }
-    drop(arriving);
-    elsewhere.sort_unstable_by_key(|&at| job.wanted[at].range.start);
-    let mut arriving = futures::stream::iter(elsewhere)
+        .buffer_unordered(in_line)
+        .try_concat()
+        .await?;
+    elsewhere.sort_unstable_by_key(|&at| job.landing.wanted()[at].range.start);
+    futures::stream::iter(elsewhere)
         .map(|at| job.elsewhere(at))
-        .buffer_unordered(streams);
-    while let Some((at, bytes)) = arriving.try_next().await? {
-        found[at] = Some(bytes);
-    }
-    Ok(())
-}
-
-/// Places of the payloads that are missing, of equal ones the first.
-fn distinct_missing(wanted: &[WantedPayload], found: &[Option<Bytes>]) -> Vec<usize> {
-    let mut seen = std::collections::HashSet::new();
-    let missing = (0..wanted.len()).filter(|&at| found[at].is_none());
-    missing
-        .filter(|&at| seen.insert((wanted[at].blake3, wanted[at].bytes())))
-        .collect()
+        .buffer_unordered(STREAMS.min(most))
+        .try_collect()
+        .await
 }
 
 impl WantedPayload {

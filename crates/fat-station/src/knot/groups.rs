@@ -7,8 +7,10 @@ use std::ops::Range;
 /// Payloads are aligned to 64 bytes: a smaller gap between two is padding.
 const PADDING_BYTES: u64 = 64;
 
-/// Most bytes of a group of several payloads, so that streams run side by side.
-pub(crate) const GROUP_BYTES: u64 = 8 << 20;
+/// Most bytes of a group of several payloads, so that streams run side by side. Layers of small
+/// models have one to two of these MiB: a few arrive at a time, not all of them at the end, for some
+/// 500 bytes of heads each.
+pub(crate) const GROUP_BYTES: u64 = 2 << 20;
 
 /// Neighbouring payloads.
 #[derive(Debug, PartialEq, Eq)]

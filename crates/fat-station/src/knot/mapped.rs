@@ -1,6 +1,7 @@
 //! Payloads of a mapped knot: views, each hashed before it is handed out. Opening hashes the front
 //! alone, so that a knot of any size opens at once; what is never used is never read.
 
+use super::arrivals::Arrivals;
 use super::fetch::WantedPayload;
 use crate::cli::Verify;
 use crate::error::Error;
@@ -37,19 +38,24 @@ impl Mapped {
     }
 
     /// Payloads in the order asked. Reading and hashing them is work for all cores, away from the
-    /// runtime; a failure counts in `meter`.
+    /// runtime; a failure counts in `meter`, and each is told as it comes.
     ///
     /// # Errors
     /// [`Error::Digest`] of the first whose bytes are not those of the table.
     pub(super) async fn read(
         &self,
         wanted: &[WantedPayload],
-        meter: &Arc<Meter>,
+        meter: Arc<Meter>,
+        arrivals: Arc<dyn Arrivals>,
     ) -> Result<Vec<Bytes>, Error> {
-        let (mapped, wanted, meter) = (self.clone(), wanted.to_vec(), Arc::clone(meter));
+        let (mapped, wanted) = (self.clone(), wanted.to_vec());
         let read = move || {
-            let payload = |payload: &WantedPayload| mapped.payload(payload, &meter);
-            wanted.par_iter().map(payload).collect()
+            let payload = |(at, payload): (usize, &WantedPayload)| {
+                let bytes = mapped.payload(payload, &meter)?;
+                arrivals.arrived(at, &bytes);
+                Ok(bytes)
+            };
+            wanted.par_iter().enumerate().map(payload).collect()
         };
         tokio::task::spawn_blocking(read)
             .await
@@ -89,7 +95,7 @@ mod tests {
         let read = async |bytes: &'static [u8], verify| {
             let meter = Arc::new(Meter::default());
             let mapped = Mapped::new("m.gkq".to_owned(), Bytes::from_static(bytes), verify);
-            let read = mapped.read(&wanted, &meter).await;
+            let read = mapped.read(&wanted, Arc::clone(&meter), Arc::new(())).await;
             (read, meter.snapshot().integrity_failures)
         };
         assert_eq!(

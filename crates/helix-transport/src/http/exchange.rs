@@ -305,7 +305,9 @@ impl Target {
         let origin = self.client.origin(&place.url)?;
         let mut repeated = false;
         loop {
+            let asked = Instant::now();
             let lease = origin.lease(reuse).await;
+            options.meter.add_connection_wait(asked.elapsed());
             let lease = lease.map_err(|failure| failure.into_error(&self.name, ask.range))?;
             let (was_used, newer) = (lease.used(), lease.newer());
             match self.first_byte(lease, place, ask, options).await? {

@@ -17,6 +17,9 @@ use super::bucket::Bucket;
 /// any line of interest holds (1 Gbit/s for a second).
 const MAX_ON_THE_WAY_BYTES: usize = 128 << 20;
 
+/// Bytes that wait before the line at most, as in the buffer of a sender's socket.
+const MAX_WAITING_BYTES: usize = 1 << 20;
+
 pub(super) struct Line<'a> {
     pub(super) bucket: &'a Bucket,
     pub(super) one_way: Duration,
@@ -35,22 +38,19 @@ pub(super) async fn pump(
     let mut to = std::pin::pin!(to);
     let mut connected: Option<OwnedWriteHalf> = None;
     let mut buffer = vec![0; line.bucket.piece_bytes()];
+    let mut waiting = Waiting::default();
     let mut queue: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut on_the_way_bytes = 0;
-    // When the line takes the next piece; `None` once the source has ended.
-    let mut takes_at = Some(line.opens);
+    // When the line takes the next piece.
+    let mut free_at = line.opens;
     let mut ends_at = None;
-    let mut was_idle = false;
     loop {
         let due = queue.front().map(|(due, _)| *due).or(ends_at);
-        let room = on_the_way_bytes < MAX_ON_THE_WAY_BYTES;
-        let readable_at = takes_at.filter(|_| room);
-        if due.is_none() && readable_at.is_none() {
-            return Ok(());
-        }
+        let takes = waiting.has_pieces() && on_the_way_bytes < MAX_ON_THE_WAY_BYTES;
+        let reads = waiting.has_room();
         tokio::select! {
             biased;
-            () = sleep_until(due.unwrap_or(line.opens)), if due.is_some() => {
+            () = sleep_until(due.unwrap_or(free_at)), if due.is_some() => {
                 let to = match &mut connected {
                     Some(to) => to,
                     None => connected.insert(to.as_mut().await.map_err(io::Error::other)?),
@@ -63,42 +63,64 @@ pub(super) async fn pump(
                 to.write_all(&piece).await?;
                 line.delivered.fetch_add(piece.len() as u64, Relaxed);
             }
-            read = take(&mut from, &mut buffer, readable_at.unwrap_or(line.opens), &mut was_idle),
-                if readable_at.is_some() =>
-            {
-                let (count, waiting_since) = read?;
-                if count == 0 {
-                    takes_at = None;
+            read = from.read(&mut buffer), if reads => {
+                waiting.push(&buffer[..read?]);
+                if waiting.is_over() {
                     ends_at = Some(Instant::now() + line.one_way);
-                } else {
-                    let entered = line.bucket.take(count as u64, waiting_since);
-                    queue.push_back((entered + line.one_way, buffer[..count].to_vec()));
-                    on_the_way_bytes += count;
-                    takes_at = Some(entered);
+                }
+            }
+            () = sleep_until(free_at), if takes => {
+                if let Some((since, piece)) = waiting.pop() {
+                    // Since when the line could have taken it.
+                    let entered = line.bucket.take(piece.len() as u64, since.max(free_at));
+                    on_the_way_bytes += piece.len();
+                    queue.push_back((entered + line.one_way, piece));
+                    free_at = entered;
+                }
+                if waiting.is_over() {
+                    ends_at = Some(Instant::now() + line.one_way);
                 }
             }
         }
     }
 }
 
-/// Reads a piece once the line is free, and since when it had been waiting. `was_idle` outlives a
-/// call that is abandoned: what comes after an idle moment is credited with no wait.
-async fn take(
-    from: &mut OwnedReadHalf,
-    buffer: &mut [u8],
-    free_at: Instant,
-    was_idle: &mut bool,
-) -> io::Result<(usize, Instant)> {
-    sleep_until(free_at).await;
-    if !*was_idle {
-        match from.try_read(buffer) {
-            // It was there already: the line has been busy from the moment it was free.
-            Ok(count) => return Ok((count, free_at)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => *was_idle = true,
-            Err(error) => return Err(error),
+/// Pieces before the line, with the moment they were read: the sender's buffer. A link that read only
+/// when the line is free would wait for the sender's TCP again and again, and lose a tenth of its rate.
+#[derive(Default)]
+struct Waiting {
+    pieces: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    ended: bool,
+}
+
+impl Waiting {
+    fn has_pieces(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        !self.ended && self.bytes < MAX_WAITING_BYTES
+    }
+
+    /// Whether the source has ended and everything of it has been taken.
+    fn is_over(&self) -> bool {
+        self.ended && self.pieces.is_empty()
+    }
+
+    /// Takes what was read; nothing is the end.
+    fn push(&mut self, piece: &[u8]) {
+        if piece.is_empty() {
+            self.ended = true;
+        } else {
+            self.bytes += piece.len();
+            self.pieces.push_back((Instant::now(), piece.to_vec()));
         }
     }
-    let count = from.read(buffer).await?;
-    *was_idle = false;
-    Ok((count, Instant::now()))
+
+    fn pop(&mut self) -> Option<(Instant, Vec<u8>)> {
+        let next = self.pieces.pop_front()?;
+        self.bytes -= next.1.len();
+        Some(next)
+    }
 }

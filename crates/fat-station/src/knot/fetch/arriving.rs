@@ -2,6 +2,7 @@
 //! for nothing itself.
 
 use super::WantedPayload;
+use super::landing::Landing;
 use crate::error::Error;
 use crate::knot::block_cache::{BlockCache, Partial};
 use crate::knot::incoming::Incoming;
@@ -75,8 +76,13 @@ impl<'a> Arriving<'a> {
     }
 
     /// Takes what belongs to this payload from the front of `piece`, which lies at `offset` of the
-    /// object; padding before the payload is dropped. Returns the bytes consumed.
-    pub(super) async fn take(&mut self, piece: &mut Bytes, offset: u64) -> Result<u64, Error> {
+    /// object, and tells of it; padding before the payload is dropped. Returns the bytes consumed.
+    pub(super) async fn take(
+        &mut self,
+        piece: &mut Bytes,
+        offset: u64,
+        landing: &Landing<'_>,
+    ) -> Result<u64, Error> {
         let within = |bytes: u64| {
             usize::try_from(bytes)
                 .unwrap_or(usize::MAX)
@@ -88,6 +94,7 @@ impl<'a> Arriving<'a> {
         piece.advance(padding);
         let body = piece.split_to(body);
         self.hasher.update(&body);
+        landing.piece(self.at, self.have_bytes, &body);
         self.have_bytes += body.len() as u64;
         self.incoming.push(&body).await?;
         Ok((padding + body.len()) as u64)

@@ -3,11 +3,13 @@
 //! is held, so stations that share a cache cannot wait for each other.
 
 use super::arriving::{Arriving, Begun};
+use super::landing::Landing;
 use super::{PayloadFetcher, WantedPayload};
 use crate::error::Error;
 use crate::knot::block_cache::{Claim, Room};
 use crate::knot::groups::{Group, run};
 use crate::knot::incoming::blocking;
+use crate::knot::streams::Rank;
 use crate::progress::Progress;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -32,7 +34,8 @@ const OTHERS_PATIENCE: Duration = Duration::from_secs(15);
 /// What all payloads of one fetch share.
 pub(super) struct Job<'a> {
     pub(super) fetcher: &'a PayloadFetcher,
-    pub(super) wanted: &'a [WantedPayload],
+    pub(super) landing: &'a Landing<'a>,
+    pub(super) rank: Rank,
     pub(super) options: &'a ReadOptions,
     pub(super) progress: &'a Progress,
     pub(super) room: Arc<Room>,
@@ -41,14 +44,6 @@ pub(super) struct Job<'a> {
     /// Held from a group's claim to its first request: claims are work of other threads, and would
     /// else begin in any order. It is fair, so groups begin in the order of the object.
     pub(super) turn: Mutex<()>,
-}
-
-/// Where a payload of a group is.
-pub(super) enum Landed {
-    /// Here.
-    Here(Bytes),
-    /// With another station, which is fetching it.
-    Elsewhere,
 }
 
 /// A claim whose file is hashed as far as it goes.
@@ -72,9 +67,11 @@ enum Name {
 }
 
 impl<'a> Job<'a> {
-    /// All payloads of `group` but those that another station fetches.
-    pub(super) async fn group(&self, group: Group) -> Result<Vec<(usize, Landed)>, Error> {
-        let mut landed = Vec::with_capacity(group.members.len());
+    /// Fetches `group` when its turn comes, but for the payloads that another station fetches: their
+    /// places.
+    pub(super) async fn group(&self, group: Group) -> Result<Vec<usize>, Error> {
+        let _stream = self.fetcher.streams.turn(self.rank).await;
+        let mut elsewhere = Vec::new();
         let mut queue = VecDeque::new();
         let turn = self.turn.lock().await;
         for (&at, ready) in group
@@ -83,41 +80,41 @@ impl<'a> Job<'a> {
             .zip(self.claim(&group.members, Name::Shared).await?)
         {
             match ready {
-                Ready::Found(bytes) => landed.push((at, Landed::Here(bytes))),
-                Ready::Theirs => landed.push((at, Landed::Elsewhere)),
+                Ready::Found(bytes) => self.landing.land(at, &bytes),
+                Ready::Theirs => elsewhere.push(at),
                 Ready::Ours(begun) => {
                     queue.push_back(self.begin(at, begun));
                     continue;
                 }
             }
-            self.progress.spare(self.wanted[at].bytes());
+            self.progress.spare(self.wanted(at).bytes());
         }
         // The stream is begun before the next group's task is woken.
         drop(turn);
-        let here = self.fetch(queue).await?;
-        landed.extend(
-            here.into_iter()
-                .map(|(at, bytes)| (at, Landed::Here(bytes))),
-        );
-        Ok(landed)
+        self.fetch(queue).await?;
+        Ok(elsewhere)
+    }
+
+    fn wanted(&self, at: usize) -> &'a WantedPayload {
+        &self.landing.wanted()[at]
     }
 
     /// A payload that another station was fetching: as soon as that has it, or instead of it where it
     /// ended or does nothing any more.
-    pub(super) async fn elsewhere(&self, at: usize) -> Result<(usize, Bytes), Error> {
+    pub(super) async fn elsewhere(&self, at: usize) -> Result<(), Error> {
         let (mut pulse, mut since) = (None, Instant::now());
         let mut name = Name::Shared;
         loop {
             let ready = self.claim(&[at], name).await?.pop();
             match ready {
-                Some(Ready::Found(bytes)) => return Ok((at, bytes)),
+                Some(Ready::Found(bytes)) => {
+                    self.landing.land(at, &bytes);
+                    return Ok(());
+                }
                 Some(Ready::Ours(begun)) => {
-                    self.progress.more(self.wanted[at].bytes());
-                    let queue = VecDeque::from([self.begin(at, begun)]);
-                    let fetched = self.fetch(queue).await?.pop();
-                    return fetched.ok_or(Error::Lost {
-                        what: "a payload of the knot",
-                    });
+                    let _stream = self.fetcher.streams.turn(self.rank).await;
+                    self.progress.more(self.wanted(at).bytes());
+                    return self.fetch(VecDeque::from([self.begin(at, begun)])).await;
                 }
                 Some(Ready::Theirs) | None => {}
             }
@@ -127,7 +124,7 @@ impl<'a> Job<'a> {
                 (pulse, since) = (found, Instant::now());
             } else if since.elapsed() >= OTHERS_PATIENCE {
                 tracing::warn!(
-                    block = self.wanted[at].name,
+                    block = self.wanted(at).name,
                     "another station holds this block and has written nothing for {} s: it is \
                      fetched here as well",
                     OTHERS_PATIENCE.as_secs()
@@ -145,7 +142,7 @@ impl<'a> Job<'a> {
         let (cache, room) = (self.fetcher.cache.clone(), Arc::clone(&self.room));
         let wanted = members
             .iter()
-            .map(|&at| (self.wanted[at].blake3, self.wanted[at].bytes()));
+            .map(|&at| (self.wanted(at).blake3, self.wanted(at).bytes()));
         let wanted: Vec<([u8; 32], u64)> = wanted.collect();
         let claim = move || {
             let ready = wanted.into_iter().map(|(digest, len_bytes)| {
@@ -167,26 +164,25 @@ impl<'a> Job<'a> {
     }
 
     fn begin(&self, at: usize, begun: Option<Begun>) -> Arriving<'a> {
-        let arriving = Arriving::begin(at, &self.wanted[at], begun, &self.fetcher.cache);
+        let arriving = Arriving::begin(at, self.wanted(at), begun, &self.fetcher.cache);
         self.progress.spare(arriving.resumed_bytes);
         arriving
     }
 
     /// Streams the payloads of `queue`, neighbours with one request.
-    async fn fetch(&self, mut queue: VecDeque<Arriving<'a>>) -> Result<Vec<(usize, Bytes)>, Error> {
-        let mut payloads = Vec::with_capacity(queue.len());
+    async fn fetch(&self, mut queue: VecDeque<Arriving<'a>>) -> Result<(), Error> {
         while let Some(next) = queue.front() {
             let refused = if next.rest().is_empty() {
                 // Only its name was missing.
-                self.accept(&mut queue, &mut payloads).await?
+                self.accept(&mut queue).await?
             } else {
-                self.stream(&mut queue, &mut payloads).await?
+                self.stream(&mut queue).await?
             };
             if let Some(arriving) = refused {
                 queue.push_front(self.again(arriving)?);
             }
         }
-        Ok(payloads)
+        Ok(())
     }
 
     /// One stream, as far as neighbours reach. Gives back a payload whose bytes are not those of the
@@ -194,7 +190,6 @@ impl<'a> Job<'a> {
     async fn stream(
         &self,
         queue: &mut VecDeque<Arriving<'a>>,
-        payloads: &mut Vec<(usize, Bytes)>,
     ) -> Result<Option<Arriving<'a>>, Error> {
         let source = &self.fetcher.source;
         let failed = |error| Error::origin(source.name(), error);
@@ -225,9 +220,9 @@ impl<'a> Job<'a> {
                 let Some(arriving) = queue.front_mut() else {
                     break;
                 };
-                offset += arriving.take(&mut piece, offset).await?;
+                offset += arriving.take(&mut piece, offset, self.landing).await?;
                 if arriving.rest().is_empty()
-                    && let refused @ Some(_) = self.accept(queue, payloads).await?
+                    && let refused @ Some(_) = self.accept(queue).await?
                 {
                     return Ok(refused);
                 }
@@ -248,12 +243,10 @@ impl<'a> Job<'a> {
         }))
     }
 
-    /// Takes the first payload of `queue`, which is whole, to `payloads`, or gives it back where its
-    /// digest is wrong.
+    /// Lands the first payload of `queue`, which is whole, or gives it back where its digest is wrong.
     async fn accept(
         &self,
         queue: &mut VecDeque<Arriving<'a>>,
-        payloads: &mut Vec<(usize, Bytes)>,
     ) -> Result<Option<Arriving<'a>>, Error> {
         let Some(arriving) = queue.pop_front() else {
             return Ok(None);
@@ -263,7 +256,8 @@ impl<'a> Job<'a> {
         }
         let received = arriving.wanted.bytes() - arriving.resumed_bytes;
         self.options.meter.add_useful(received);
-        payloads.push(arriving.keep().await?);
+        let (at, bytes) = arriving.keep().await?;
+        self.landing.land(at, &bytes);
         Ok(None)
     }
 

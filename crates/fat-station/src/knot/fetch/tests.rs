@@ -5,6 +5,7 @@ mod share;
 mod source;
 
 use super::*;
+use crate::traffic::Kind;
 use helix_transport::MemorySource;
 use source::Scripted;
 
@@ -67,7 +68,7 @@ async fn fetch(
 ) -> (Result<Vec<Bytes>, Error>, Traffic) {
     let traffic = Traffic::default();
     let source = Arc::new(MemorySource::new("knot", bytes.to_vec()));
-    let fetcher = PayloadFetcher::new(source, BlockCache::new(Some(directory)));
+    let fetcher = PayloadFetcher::new(source, BlockCache::new(Some(directory)), Streams::default());
     (fetcher.fetch(wanted, Kind::Blocks, &traffic).await, traffic)
 }
 
@@ -131,7 +132,8 @@ async fn a_stream_that_ends_early_is_an_error_not_an_empty_payload() {
     // Before the first payload, at its end, within the second.
     for end in [64, 164, 300] {
         let source = Scripted::new(&object.bytes).ending_at(end);
-        let fetcher = PayloadFetcher::new(Arc::new(source), BlockCache::new(None));
+        let fetcher =
+            PayloadFetcher::new(Arc::new(source), BlockCache::new(None), Streams::default());
         let traffic = Traffic::default();
         let fetched = fetcher.fetch(&object.wanted, Kind::Blocks, &traffic).await;
         let error = fetched.unwrap_err();

@@ -18,7 +18,11 @@ async fn start(
 ) -> (Vec<ByteRange>, Result<Vec<Bytes>, Error>, Traffic) {
     let asked = source.asked();
     let traffic = Traffic::default();
-    let fetcher = PayloadFetcher::new(Arc::new(source), BlockCache::new(Some(directory)));
+    let fetcher = PayloadFetcher::new(
+        Arc::new(source),
+        BlockCache::new(Some(directory)),
+        Streams::default(),
+    );
     let fetched = fetcher.fetch(&object.wanted, Kind::Blocks, &traffic).await;
     let asked = asked.lock().unwrap().clone();
     settle(directory);

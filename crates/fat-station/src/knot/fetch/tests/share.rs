@@ -13,7 +13,7 @@ fn begin(
     let wanted = wanted.to_vec();
     tokio::spawn(async move {
         let traffic = Traffic::default();
-        let fetcher = PayloadFetcher::new(Arc::new(source), cache);
+        let fetcher = PayloadFetcher::new(Arc::new(source), cache, Streams::default());
         let fetched = fetcher.fetch(&wanted, Kind::Blocks, &traffic).await;
         (fetched, traffic)
     })

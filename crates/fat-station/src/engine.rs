@@ -78,6 +78,13 @@ fn forward(
         let begun = Instant::now();
         pass.run(loaded)?;
         model.traffic.milestones.add_compute(begun);
+        if loaded < decoder.stages() {
+            tracing::debug!(
+                stages = loaded,
+                of = decoder.stages(),
+                "computed as far as loaded"
+            );
+        }
     }
     Ok(pass.finish()?)
 }

@@ -35,6 +35,8 @@ struct Shared {
 struct Progress {
     /// Stages that are loaded, without a gap before them.
     stages: usize,
+    /// What is to be fetched stands in line.
+    in_line: bool,
     failure: Option<Arc<Error>>,
 }
 
@@ -91,6 +93,17 @@ impl Layers {
                 source: Arc::clone(source),
             }),
             _ => Ok(progress.stages),
+        }
+    }
+
+    /// Resolves when whatever is still to be fetched stands in line: what is asked for after that comes
+    /// later. Also when the load has failed.
+    pub fn in_line(&self) -> impl Future<Output = ()> + use<> {
+        let mut progress = self.shared.progress.subscribe();
+        async move {
+            let reached = |progress: &Progress| progress.in_line || progress.failure.is_some();
+            // An error: the load is gone, and stands before nobody.
+            let _ = progress.wait_for(reached).await;
         }
     }
 
@@ -174,6 +187,12 @@ struct Stage {
 struct Tensors(HashMap<String, (Block, Bytes)>);
 
 impl Arrivals for Assembly {
+    fn in_line(&self) {
+        self.shared
+            .progress
+            .send_modify(|progress| progress.in_line = true);
+    }
+
     fn arrived(&self, at: usize, payload: &Bytes) {
         let (stage, block) = &self.blocks[at];
         let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);

@@ -129,8 +129,10 @@ impl Model {
             embedding: Arc::clone(&embedding),
             decoder_config,
         };
+        let layers_first = layers.in_line();
         let head = Head::start(parts.stored_rows(), |arrivals| {
-            parts.load(arrivals, Arc::clone(&traffic))
+            let load = parts.load(arrivals, Arc::clone(&traffic));
+            layers_first.then(|()| load)
         });
         let language = Arc::new(language);
         let model = Self {

@@ -351,6 +351,11 @@ mod tests {
             generated_tokens: 3,
             first_token: Some(Duration::from_millis(250)),
             total: Duration::from_secs(2),
+            start: StartSummary {
+                table_s: Some(0.05),
+                compute_s: 0.03,
+                ..StartSummary::default()
+            },
             full_table_bytes: 64_000,
             source: EmbeddingKind::Columnar,
             resolutions: vec![Resolution {
@@ -387,6 +392,7 @@ mod tests {
     fn the_text_form_is_stable() {
         expect_test::expect![[r#"
             tiny: 7 prompt + 3 generated tokens, first token after 0.250 s, 2.000 s in all
+            start: table at 0.050 s, 0.030 s computing
             embedding from the row store: 0 rows asked (0 distinct): 0 hit, 0 from disk, 0 coalesced, 0 missed, 0 resident; cache hit rate 0.0 %
                         received       useful requests  trips retries
               rows          1000          990        0      0       0

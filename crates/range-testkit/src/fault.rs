@@ -1,6 +1,10 @@
-//! The script of a [`FaultServer`](crate::FaultServer): which request meets which fault. A script
-//! is a pure function of the request's number, so a failing seed replays.
+//! The script of a [`FaultServer`](crate::FaultServer): which request meets which fault. It depends on
+//! a request and its number alone (that among all requests, or among those for the same bytes), so a
+//! failing seed replays.
 
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::{Object, Several};
@@ -193,6 +197,11 @@ enum Rule {
         contains: String,
         fault: Fault,
     },
+    Bytes {
+        range: Range<u64>,
+        faults: Vec<Fault>,
+        met: Arc<AtomicUsize>,
+    },
     Always(Fault),
     Seeded {
         seed: u64,
@@ -226,6 +235,16 @@ impl Script {
         })
     }
 
+    /// The first requests for one range within `range`, of whatever object, meet these faults in the
+    /// order they arrive; others none. Clones of the script count together.
+    pub fn of_bytes(range: Range<u64>, faults: impl Into<Vec<Fault>>) -> Self {
+        Self(Rule::Bytes {
+            range,
+            faults: faults.into(),
+            met: Arc::default(),
+        })
+    }
+
     /// Every request meets this fault.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
@@ -251,20 +270,29 @@ impl Script {
         })
     }
 
-    /// The fault of request `number`, counted from 0 over all connections, for `target`.
+    /// The fault of request `number`, counted from 0 over all connections, for `target` and, if it is
+    /// for one, for a range of it. Asked once a request.
     #[must_use]
-    pub fn fault_at(&self, number: u64, target: &str) -> Fault {
+    pub fn fault_at(&self, number: u64, target: &str, asked: Option<(u64, u64)>) -> Fault {
         match &self.0 {
+            Rule::Bytes { range, faults, met } => {
+                let within = |(start, end)| range.start <= start && end <= range.end;
+                if !asked.is_some_and(within) {
+                    return Fault::None;
+                }
+                let met = met.fetch_add(1, Ordering::Relaxed);
+                faults.get(met).cloned().unwrap_or(Fault::None)
+            }
             Rule::Target { contains, fault } if target.contains(contains) => fault.clone(),
             _ => self.fault(number),
         }
     }
 
-    /// The fault of request `number`, whatever its target.
+    /// The fault of request `number`, whatever it is for.
     #[must_use]
     pub fn fault(&self, number: u64) -> Fault {
         match &self.0 {
-            Rule::Target { .. } => Fault::None,
+            Rule::Target { .. } | Rule::Bytes { .. } => Fault::None,
             Rule::Always(fault) => fault.clone(),
             Rule::List(faults) => usize::try_from(number)
                 .ok()
@@ -310,6 +338,18 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_bytes_are_met_in_order_by_requests_within_them() {
+        let script = Script::of_bytes(100..200, [Fault::HangUp, Fault::Silence]);
+        let fault = |asked| script.clone().fault_at(0, "/a", asked);
+        assert_eq!(fault(None), Fault::None);
+        assert_eq!(fault(Some((0, 100))), Fault::None);
+        assert_eq!(fault(Some((100, 200))), Fault::HangUp);
+        assert_eq!(fault(Some((100, 201))), Fault::None);
+        assert_eq!(fault(Some((150, 200))), Fault::Silence);
+        assert_eq!(fault(Some((150, 200))), Fault::None);
+    }
 
     #[test]
     fn a_list_runs_out_and_a_seed_replays() {

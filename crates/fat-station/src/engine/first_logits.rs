@@ -28,6 +28,7 @@ pub(super) fn first_logits(
             let begun = Instant::now();
             early.add(&chunk, rows.dtype(), config, hidden)?;
             model.traffic.milestones.add_compute(begun);
+            tracing::debug!(rows = chunk.rows.end, "logits of early rows");
         }
         attempt = rows.attempt();
     }

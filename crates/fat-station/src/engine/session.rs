@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
         let span = telemetry::decode();
         let _entered = span.enter();
         let begun = Instant::now();
-        let finish = self.decode(hidden, waiting, sink);
+        let finish = self.decode(&hidden, waiting, sink);
         span.record("generated_tokens", self.tokens.len());
         span.record("seconds", begun.elapsed().as_secs_f64());
         let name = match &finish {
@@ -217,12 +217,12 @@ impl<'a> Session<'a> {
 
     fn decode(
         &mut self,
-        hidden: Tensor,
+        hidden: &Tensor,
         waiting: &Waiting,
         sink: &mut dyn TokenSink,
     ) -> Result<FinishReason, Error> {
         let model = self.model;
-        let mut logits = first_logits(model, &hidden, waiting)?;
+        let mut logits = first_logits(model, hidden, waiting)?;
         let head = waiting.wait(model.head.get())?;
         loop {
             if waiting.cancel.is_cancelled() {

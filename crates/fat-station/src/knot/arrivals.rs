@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Is told what arrives of the payloads of one fetch; `at` is a payload's place in the list of those
 /// wanted. Called where bytes are taken from the wire: it must not wait.
 pub trait Arrivals: Debug + Send + Sync {
+    /// Whatever has to be asked for stands in line: what asks now comes behind it.
+    fn in_line(&self) {}
+
     /// Bytes of a payload that nobody has checked, at `offset` of it. They come in order; an offset
     /// of 0 again means that those before were wrong. A payload that is here already, or that another
     /// station fetches, has no pieces.

@@ -10,7 +10,7 @@ mod landing;
 use super::arrivals::Purpose;
 use super::block_cache::BlockCache;
 use super::groups::{GROUP_BYTES, Group, group};
-use super::streams::{STREAMS, Streams};
+use super::streams::{Place, STREAMS, Streams};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::telemetry;
@@ -79,7 +79,9 @@ impl PayloadFetcher {
         }
         let landing = Landing::new(wanted, cached, Arc::clone(&purpose.arrivals));
         let missing = landing.missing();
-        if !missing.is_empty() {
+        if missing.is_empty() {
+            purpose.arrivals.in_line();
+        } else {
             self.load(&landing, &missing, &purpose, traffic).await?;
         }
         landing.payloads()
@@ -113,7 +115,13 @@ impl PayloadFetcher {
             streams: AtomicU64::new(0),
             turn: tokio::sync::Mutex::new(()),
         };
-        let loaded = progress.while_shown(carry_out(&job, groups)).await;
+        let streams = &self.streams;
+        let places = groups
+            .into_iter()
+            .map(|group| (group, streams.stand(purpose.rank)));
+        let places: Vec<_> = places.collect();
+        purpose.arrivals.in_line();
+        let loaded = progress.while_shown(carry_out(&job, places)).await;
         let begun = job.streams.load(Ordering::Relaxed);
         let together = STREAMS.min(self.source.parallelism()).max(1) as u64;
         options.meter.add_waves(begun.div_ceil(together));
@@ -144,13 +152,13 @@ impl PayloadFetcher {
 }
 
 /// First what is ours to fetch, then what others were fetching meanwhile.
-async fn carry_out(job: &Job<'_>, groups: Vec<Group>) -> Result<(), Error> {
+async fn carry_out(job: &Job<'_>, places: Vec<(Group, Place)>) -> Result<(), Error> {
     let most = job.fetcher.source.parallelism().max(1);
-    // More than may stream: some must stand in line when one ends, or who asked later comes first.
-    let in_line = if most < STREAMS { most } else { 2 * STREAMS };
-    let mut elsewhere: Vec<usize> = futures::stream::iter(groups)
-        .map(|group| job.group(group))
-        .buffer_unordered(in_line)
+    // Who stands in line must be there when the turn comes.
+    let awake = if most < STREAMS { most } else { places.len() };
+    let mut elsewhere: Vec<usize> = futures::stream::iter(places)
+        .map(|(group, place)| job.group(group, place))
+        .buffer_unordered(awake.max(1))
         .try_concat()
         .await?;
     elsewhere.sort_unstable_by_key(|&at| job.landing.wanted()[at].range.start);

@@ -48,6 +48,7 @@ impl Mapped {
         meter: Arc<Meter>,
         arrivals: Arc<dyn Arrivals>,
     ) -> Result<Vec<Bytes>, Error> {
+        arrivals.in_line();
         let (mapped, wanted) = (self.clone(), wanted.to_vec());
         let read = move || {
             let payload = |(at, payload): (usize, &WantedPayload)| {

@@ -1,6 +1,7 @@
 //! Whose turn it is to stream. A link is shared by few streams as well as by many, so what decides
 //! when a model can begin is their order: what is needed first stands first, whoever asked first.
 
+use crate::error::Error;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -40,6 +41,10 @@ struct State {
     waiting: BTreeMap<(Rank, u64), oneshot::Sender<Stream>>,
 }
 
+/// A place in the line, given up when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(oneshot::Receiver<Stream>);
+
 /// The right to stream, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -58,32 +63,23 @@ impl Streams {
         WordsAwaited(self.clone())
     }
 
-    /// Waits for a turn.
-    pub(crate) async fn turn(&self, rank: Rank) -> Stream {
-        loop {
-            let (turn, mine) = oneshot::channel();
-            {
-                let mut state = self.state();
-                let place = (rank, state.asked);
-                state.asked += 1;
-                state.waiting.insert(place, turn);
-            }
-            self.begin_next();
-            // The sender is dropped only by a bug; then this one stands in line again.
-            if let Ok(stream) = mine.await {
-                return stream;
-            }
+    /// Stands in line.
+    pub(crate) fn stand(&self, rank: Rank) -> Place {
+        let (turn, mine) = oneshot::channel();
+        {
+            let mut state = self.state();
+            let place = (rank, state.asked);
+            state.asked += 1;
+            state.waiting.insert(place, turn);
         }
+        self.begin_next();
+        Place(mine)
     }
 
     /// Gives turns as long as there are any to give.
     fn begin_next(&self) {
-        loop {
-            let Some(turn) = self.next() else {
-                return;
-            };
-            // Who no longer waits gives it back, which takes the lock again: it is not held here.
-            let (turn, stream) = turn;
+        // Who no longer waits gives it back, which takes the lock again: it is not held here.
+        while let Some((turn, stream)) = self.next() {
             drop(turn.send(stream));
         }
     }
@@ -123,6 +119,18 @@ impl State {
     }
 }
 
+impl Place {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] where the line was lost, which only a bug does.
+    pub(crate) async fn turn(self) -> Result<Stream, Error> {
+        self.0.await.map_err(|_lost| Error::Lost {
+            what: "a place in the line of streams",
+        })
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         *self.streams.state().count(self.rank) -= 1;
@@ -140,30 +148,30 @@ impl Drop for WordsAwaited {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt as _;
 
     /// The stream, if it is this one's turn already.
-    fn now(turn: &mut (impl Future<Output = Stream> + Unpin)) -> Option<Stream> {
-        turn.now_or_never()
+    fn now(place: &mut Place) -> Option<Stream> {
+        place.0.try_recv().ok()
+    }
+
+    fn running(streams: &Streams) -> Vec<Stream> {
+        (0..STREAMS)
+            .map(|_| now(&mut streams.stand(Rank::Layers)).unwrap())
+            .collect()
     }
 
     #[test]
     fn ranks_come_before_the_order_of_asking() {
         let streams = Streams::default();
-        let mut running: Vec<_> = (0..STREAMS)
-            .map(|_| streams.turn(Rank::Layers).now_or_never().unwrap())
-            .collect();
-        let mut head = Box::pin(streams.turn(Rank::Head));
-        let mut first = Box::pin(streams.turn(Rank::Layers));
-        let mut second = Box::pin(streams.turn(Rank::Layers));
-        let mut words = Box::pin(streams.turn(Rank::Words));
-        for turn in [&mut head, &mut first, &mut second, &mut words] {
-            assert!(now(turn).is_none());
+        let mut running = running(&streams);
+        let [mut head, mut first, mut second, mut words] =
+            [Rank::Head, Rank::Layers, Rank::Layers, Rank::Words].map(|rank| streams.stand(rank));
+        for place in [&mut head, &mut first, &mut second, &mut words] {
+            assert!(now(place).is_none());
         }
         running.pop();
         assert!(now(&mut first).is_none() && now(&mut head).is_none());
-        let words = now(&mut words).unwrap();
-        drop(words);
+        drop(now(&mut words).unwrap());
         let _first = now(&mut first).unwrap();
         running.pop();
         assert!(now(&mut head).is_none());
@@ -176,13 +184,13 @@ mod tests {
     fn words_that_are_awaited_have_the_link_almost_alone() {
         let streams = Streams::default();
         let awaited = streams.await_words();
-        let layer = streams.turn(Rank::Layers).now_or_never().unwrap();
-        let mut next = Box::pin(streams.turn(Rank::Layers));
+        let layer = now(&mut streams.stand(Rank::Layers)).unwrap();
+        let mut next = streams.stand(Rank::Layers);
         assert!(now(&mut next).is_none());
-        let words = streams.turn(Rank::Words).now_or_never().unwrap();
+        let words = now(&mut streams.stand(Rank::Words)).unwrap();
         drop(layer);
         let _next = now(&mut next).unwrap();
-        let mut last = Box::pin(streams.turn(Rank::Head));
+        let mut last = streams.stand(Rank::Head);
         drop(words);
         assert!(now(&mut last).is_none(), "they are not here yet");
         drop(awaited);
@@ -192,15 +200,8 @@ mod tests {
     #[test]
     fn a_turn_that_nobody_waits_for_any_more_goes_to_the_next() {
         let streams = Streams::default();
-        let mut running: Vec<_> = (0..STREAMS)
-            .map(|_| streams.turn(Rank::Layers).now_or_never().unwrap())
-            .collect();
-        let mut gone = Box::pin(streams.turn(Rank::Layers));
-        let mut granted = Box::pin(streams.turn(Rank::Layers));
-        let mut last = Box::pin(streams.turn(Rank::Layers));
-        for turn in [&mut gone, &mut granted, &mut last] {
-            assert!(now(turn).is_none());
-        }
+        let mut running = running(&streams);
+        let [gone, granted, mut last] = [(); 3].map(|()| streams.stand(Rank::Layers));
         drop(gone);
         running.pop();
         // It was given a turn, and is dropped before it has seen it.

@@ -125,20 +125,29 @@ fn until(what: &str, reached: impl Fn() -> bool) {
     }
 }
 
-/// An origin of the tied model that stops in the middle of the head and answers nothing after that.
-/// The head is asked for last, as it is loaded behind the layers and the prompt's rows.
+/// An origin of the tied model whose replies with the head or a part of it meet `faults`.
+fn faults_in_the_head(faults: impl Into<Vec<Fault>>) -> Scripted {
+    Scripted::start("tied", Script::of_bytes(head("tied.gkq").payload, faults))
+}
+
+/// An origin that stops in the middle of the head and answers nothing after that.
 fn stalling_in_the_head() -> Scripted {
-    let cache = tempfile::tempdir().unwrap();
-    let honest = Scripted::start("tied", Script::honest());
-    honest.run(cache.path()).succeeded();
-    let before_head = honest.server.log().len() - 1;
     let stall = Fault::Stall {
         after_body_bytes: STALL_BYTES,
     };
-    let mut faults = vec![Fault::None; before_head];
-    faults.push(stall);
-    faults.extend(vec![Fault::Silence; 20]);
-    Scripted::start("tied", Script::list(faults))
+    let mut faults = vec![Fault::Silence; 20];
+    faults.insert(0, stall);
+    faults_in_the_head(faults)
+}
+
+/// Blocks of the tied model, two layers of nine tensors and the final norm, and its tokenizer.
+const BEFORE_THE_HEAD: usize = 2 * 9 + 1 + 1;
+
+/// Whole blocks in a cache.
+fn kept(cache: &Path) -> usize {
+    let blocks = std::fs::read_dir(cache.join("blocks"));
+    let names = blocks.into_iter().flatten().flatten();
+    names.filter(|entry| entry.file_name().len() == 64).count()
 }
 
 /// Starts a station whose head stalls, and ends it by `signal` once a part of the head is on disk.
@@ -146,8 +155,8 @@ fn stalling_in_the_head() -> Scripted {
 fn interrupted(origin: &Scripted, cache: &Path, head: &Block, signal: &str) -> u64 {
     let mut child = origin.spawn(cache);
     let partial = partial(cache, head);
-    until("a part of the head is on disk", || {
-        written(&partial) >= UNWRITTEN_BYTES
+    until("a part of the head and all the rest is on disk", || {
+        written(&partial) >= UNWRITTEN_BYTES && kept(cache) == BEFORE_THE_HEAD
     });
     let sent = Command::new("kill")
         .args([signal, &child.id().to_string()])
@@ -330,4 +339,83 @@ fn a_cache_limit_is_kept_and_costs_no_answer() {
     ];
     run(&flags, &RUN).succeeded();
     assert!(held() <= 1_000_000, "{}", held());
+}
+
+/// Lines of a station's log, as they come.
+fn log_lines(origin: &Scripted, cache: &Path) -> (Child, impl Iterator<Item = String>) {
+    use std::io::BufRead as _;
+    let mut command = binary();
+    command
+        .args(["--log", "debug", "--columnar-embed", &origin.rows()])
+        .arg("--cache-dir")
+        .arg(cache)
+        .arg("run")
+        .args(RUN)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    (child, stderr.lines().map(Result::unwrap))
+}
+
+#[test]
+fn the_prompt_is_computed_while_the_head_arrives_and_its_logits_begin() {
+    let cache = tempfile::tempdir().unwrap();
+    let origin = stalling_in_the_head();
+    let head = head("tied.gkq");
+    let (mut child, mut lines) = log_lines(&origin, cache.path());
+    // Logits need the prompt's last hidden state. The other half of the head never comes.
+    let begun = lines.any(|line| line.contains("logits of early rows"));
+    let have = written(&partial(cache.path(), &head));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(begun);
+    assert!(have < bytes(&head), "{have}");
+}
+
+#[test]
+fn a_layer_is_computed_while_the_next_one_is_still_away() {
+    // All layers come with one reply, as they are small: it stops behind the first of them.
+    let bytes = std::fs::read(packed("tied.gkq")).unwrap();
+    let knot = Knot::parse(&bytes, bytes.len() as u64).unwrap();
+    let of = |layer: &str| {
+        let named = |block: &&Block| block.name.starts_with(layer);
+        let blocks = knot.blocks().iter().filter(named);
+        let payloads = blocks.map(|block| block.payload.clone());
+        payloads
+            .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+            .unwrap()
+    };
+    let (first, second) = (of("model.layers.0."), of("model.layers.1."));
+    let layers = first.start..of("model.norm.").end;
+    assert!(first.end <= second.start);
+    let stall = Fault::Stall {
+        after_body_bytes: second.start + 1_000 - first.start,
+    };
+    let origin = Scripted::start("tied", Script::of_bytes(layers, [stall]));
+    let cache = tempfile::tempdir().unwrap();
+    let (mut child, mut lines) = log_lines(&origin, cache.path());
+    let computed = lines.find(|line| line.contains("computed")).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(computed.contains("stages=1"), "{computed}");
+}
+
+/// Wrong bytes are used on the way and leave nothing: the head is read once more.
+#[test]
+fn rows_of_a_head_that_turns_out_wrong_leave_no_trace() {
+    let expected = run(&["--knot", &packed("tied.gkq")], &RUN).succeeded();
+    for fault in [
+        Fault::Shift(64),
+        Fault::Truncate {
+            after_body_bytes: STALL_BYTES,
+        },
+    ] {
+        let wrong = matches!(fault, Fault::Shift(_));
+        let cache = tempfile::tempdir().unwrap();
+        let origin = faults_in_the_head([fault]);
+        let finished = origin.run(cache.path()).succeeded();
+        assert!(finished.logits == expected.logits);
+        assert_eq!(finished.number("/integrity_failures"), u64::from(wrong));
+    }
 }

@@ -191,7 +191,11 @@ fn safetensors(head: Head, seed: u64) -> Vec<u8> {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let uniform = (state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5;
-            let value = if shape.len() == 1 { 1.0 } else { uniform };
+            let value = if shape.len() == 1 {
+                1.0 + uniform / 2.0
+            } else {
+                uniform
+            };
             data.extend_from_slice(&value.to_le_bytes()[2..]);
         }
         header.insert(

@@ -77,7 +77,7 @@ async fn respond(
         .script
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .fault_at(sequence, &head.target);
+        .fault_at(sequence, &head.target, head.range());
     let name = fault.name();
     shared.log.update(number, |entry| entry.fault = name);
     for part in fault.parts() {

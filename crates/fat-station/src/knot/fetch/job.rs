@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::knot::block_cache::{Claim, Room};
 use crate::knot::groups::{Group, run};
 use crate::knot::incoming::blocking;
-use crate::knot::streams::Rank;
+use crate::knot::streams::{Place, Rank};
 use crate::progress::Progress;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
@@ -69,8 +69,8 @@ enum Name {
 impl<'a> Job<'a> {
     /// Fetches `group` when its turn comes, but for the payloads that another station fetches: their
     /// places.
-    pub(super) async fn group(&self, group: Group) -> Result<Vec<usize>, Error> {
-        let _stream = self.fetcher.streams.turn(self.rank).await;
+    pub(super) async fn group(&self, group: Group, place: Place) -> Result<Vec<usize>, Error> {
+        let _stream = place.turn().await?;
         let mut elsewhere = Vec::new();
         let mut queue = VecDeque::new();
         let turn = self.turn.lock().await;
@@ -112,7 +112,7 @@ impl<'a> Job<'a> {
                     return Ok(());
                 }
                 Some(Ready::Ours(begun)) => {
-                    let _stream = self.fetcher.streams.turn(self.rank).await;
+                    let _stream = self.fetcher.streams.stand(self.rank).turn().await?;
                     self.progress.more(self.wanted(at).bytes());
                     return self.fetch(VecDeque::from([self.begin(at, begun)])).await;
                 }

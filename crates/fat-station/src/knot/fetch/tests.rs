@@ -163,3 +163,53 @@ async fn without_a_cache_everything_is_had_and_fetched_again() {
         assert_eq!(traffic.blocks.snapshot().useful_bytes, 2_000_100);
     }
 }
+
+/// Remembers what it was told.
+#[derive(Debug, Default)]
+struct Told {
+    arrived: std::sync::Mutex<Vec<usize>>,
+    pieces: std::sync::Mutex<Vec<(usize, u64, usize)>>,
+}
+
+impl crate::knot::Arrivals for Told {
+    fn piece(&self, at: usize, offset: u64, piece: &Bytes) {
+        self.pieces.lock().unwrap().push((at, offset, piece.len()));
+    }
+
+    fn arrived(&self, at: usize, _payload: &Bytes) {
+        self.arrived.lock().unwrap().push(at);
+    }
+}
+
+/// Norms of a model may all be ones.
+#[tokio::test]
+async fn every_payload_is_told_once_and_equal_ones_travel_once() {
+    let mut object = object(&[5_000, 100, 0, 5_000]);
+    let twin = object.payload(&object.wanted[0]).to_vec();
+    let last = usize::try_from(object.wanted[3].range.start).unwrap();
+    object.bytes[last..].copy_from_slice(&twin);
+    object.wanted[3].blake3 = object.wanted[0].blake3;
+    let directory = tempfile::tempdir().unwrap();
+    for moved in [5_100, 0] {
+        let source = Scripted::new(&object.bytes);
+        let cache = BlockCache::new(Some(directory.path()));
+        let fetcher = PayloadFetcher::new(Arc::new(source), cache, Streams::default());
+        let (told, traffic) = (Arc::new(Told::default()), Traffic::default());
+        let told_of = Arc::clone(&told) as Arc<dyn crate::knot::Arrivals>;
+        let purpose = Purpose::from(Kind::Blocks).telling(told_of);
+        let fetched = fetcher.fetch(&object.wanted, purpose, &traffic).await;
+        object.check(&fetched.unwrap());
+        let mut arrived = told.arrived.lock().unwrap().clone();
+        arrived.sort_unstable();
+        assert_eq!(arrived, [0, 1, 2, 3]);
+        assert_eq!(traffic.blocks.snapshot().useful_bytes, moved);
+        let pieces = told.pieces.lock().unwrap();
+        let mut next = [0; 4];
+        for &(at, offset, len) in &*pieces {
+            assert_eq!(offset, next[at], "in order");
+            next[at] += len as u64;
+        }
+        assert_eq!(next.iter().sum::<u64>(), moved);
+        assert_eq!(next[3], 0, "the twin has no pieces");
+    }
+}

@@ -5,12 +5,15 @@ mod clients;
 mod link;
 mod llama_bench;
 mod machine;
+mod median;
 mod memory;
 mod open;
 mod peer;
 mod perplexity;
+mod prompt;
+mod start;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Subcommand;
 
 use crate::models::{Package, PackedModel};
@@ -40,6 +43,8 @@ enum Question {
     Memory,
     /// Prefill and decode beside llama.cpp or a fork of it, in alternating pairs.
     Peer(peer::Arguments),
+    /// Cold start over a link, beside downloading the file and running llama.cpp; warm start beside llama.cpp.
+    Start(start::Arguments),
     /// Perplexity, beside a packaged llama.cpp if one is given.
     Perplexity(perplexity::Arguments),
 }
@@ -55,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(Question::Open) => open::run(),
         Some(Question::Memory) => memory::run(),
         Some(Question::Peer(arguments)) => peer::run(arguments),
+        Some(Question::Start(arguments)) => start::run(arguments),
         Some(Question::Perplexity(arguments)) => perplexity::run(arguments),
     }
 }
@@ -94,24 +100,4 @@ fn models() -> Result<Vec<Model>> {
 fn build_examples() -> Result<()> {
     let mut cargo = repository::cargo();
     repository::run(cargo.args(["build", "-p", "fat-station", "--examples", "--quiet"]))
-}
-
-/// The middle value, the lower one of two.
-fn median(values: &[f64]) -> Result<f64> {
-    ensure!(!values.is_empty(), "nothing was measured");
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    Ok(sorted[(sorted.len() - 1) / 2])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_a_value_that_was_measured() {
-        assert!((median(&[3.0, 1.0, 2.0]).unwrap() - 2.0).abs() < f64::EPSILON);
-        assert!((median(&[4.0, 1.0, 2.0, 3.0]).unwrap() - 2.0).abs() < f64::EPSILON);
-        assert!(median(&[]).is_err());
-    }
 }

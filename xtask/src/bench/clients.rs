@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::median;
+use super::median::median;
 use crate::models::Package;
 use crate::origin::Origin;
 use crate::repository;

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::median;
+use super::median::median;
 use crate::child::Server;
 use crate::origin::Origin;
 use crate::repository;

@@ -13,10 +13,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::median::{median, median_interval};
 use super::peer::{Arguments, Timed};
-use super::{Model, machine, median, peer};
+use super::prompt::prompt_of;
+use super::{Model, machine, peer};
 use crate::repository;
-use crate::workload::dir;
 
 /// What is measured: tokens of a prompt, tokens decoded after a prompt of one word.
 const TESTS: [(Phase, u32); 4] = [
@@ -150,28 +151,6 @@ impl Cell {
     }
 }
 
-/// The order statistics between which the median lies with at least 95 %: each value falls on either side of it with
-/// one half (the sign test).
-fn median_interval(sorted: &[f64]) -> Result<[f64; 2]> {
-    let count = sorted.len();
-    let mut tail = 0.0;
-    let mut outcomes = 1.0;
-    let mut left_out = 0;
-    for below in 0..count / 2 {
-        tail += outcomes / 2.0_f64.powi(i32::try_from(count)?);
-        if 2.0 * tail > 0.05 {
-            break;
-        }
-        left_out = below + 1;
-        outcomes *= (count - below) as f64 / (below + 1) as f64;
-    }
-    ensure!(
-        left_out > 0,
-        "{count} pairs are too few for an interval of 95 %; 6 are the least"
-    );
-    Ok([sorted[left_out - 1], sorted[count - left_out]])
-}
-
 /// Tokens per second of a fresh station. Its spans have the prompt's layers in one figure and, in the other, a head and
 /// a choice for every pick and the layers of every pick but the last: of one pick more than is counted.
 fn ours(model: &Model, (phase, tokens): (Phase, u32), text: &str, threads: u32) -> Result<f64> {
@@ -223,37 +202,6 @@ fn theirs(bench: &Path, model: &Model, (phase, tokens): (Phase, u32), threads: u
     Ok(line.context("llama-bench left out the test")?.avg_ts)
 }
 
-/// The beginning of a long text that has exactly so many tokens for this model.
-fn prompt_of(model: &Model, tokens: u32) -> Result<String> {
-    let text = std::fs::read_to_string(dir().join("long_prose.txt"))?;
-    let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).skip(1).collect();
-    let count = |end: usize| -> Result<usize> {
-        let mut station = repository::binary("fat-station");
-        station.arg("--knot").arg(model.packed.knot());
-        station.args(["tokenize", "--raw", "--"]).arg(&text[..end]);
-        let printed = repository::output(&mut station)?;
-        let ids: Vec<u32> = serde_json::from_slice(&printed).context("tokenize printed no ids")?;
-        Ok(ids.len())
-    };
-    let tokens = tokens as usize;
-    let (mut low, mut high) = (0, ends.len());
-    while low < high {
-        let middle = low.midpoint(high);
-        if count(ends[middle])? < tokens {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    // A character more can join tokens as well as begin one: the count is not quite ascending.
-    for &end in ends.iter().skip(low).take(64) {
-        if count(end)? == tokens {
-            return Ok(text[..end].to_owned());
-        }
-    }
-    anyhow::bail!("no beginning of long_prose.txt has {tokens} tokens")
-}
-
 /// Instruction sets in the code of a program and of those of its libraries that lie near it or are the peer's.
 fn instruction_sets(program: &Path) -> Result<BTreeSet<&'static str>> {
     let listed = repository::output(Command::new("ldd").arg(program))?;
@@ -294,19 +242,7 @@ fn set_of(line: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{median_interval, set_of};
-
-    #[test]
-    fn nine_pairs_leave_out_one_at_either_end() {
-        let nine: Vec<f64> = (1..=9).map(f64::from).collect();
-        assert_eq!(median_interval(&nine).unwrap(), [2.0, 8.0]);
-        // Twelve: P(at most two below) = 79 / 4096, twice that is 3.9 %.
-        let twelve: Vec<f64> = (1..=12).map(f64::from).collect();
-        assert_eq!(median_interval(&twelve).unwrap(), [3.0, 10.0]);
-        let six: Vec<f64> = (1..=6).map(f64::from).collect();
-        assert_eq!(median_interval(&six).unwrap(), [1.0, 6.0]);
-        assert!(median_interval(&six[..5]).is_err());
-    }
+    use super::set_of;
 
     #[test]
     fn instructions_tell_their_set() {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::median;
+use super::median::median;
 use crate::repository;
 use crate::workload::dir;
 

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Model, median};
+use super::Model;
+use super::median::median;
 use crate::repository;
 use crate::workload::{WORKLOADS, Workload};
 

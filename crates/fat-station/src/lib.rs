@@ -2,16 +2,17 @@
 //!
 //! Data flows one way:
 //! ```text
-//! cli ─► config ─► places ─► knot (front, payloads) ─► model ─► engine ─► command, api ─► text
-//!           hub, manifest ┘    │                       ▲  ▲                summary ◄─ traffic
-//!                              ▼                       │  └ warm ◄─ hot_ids
-//!                 matrix ─► row_table, resolver ─► embedding
+//! cli ─► config ─► places ─► knot (front, payloads) ─► layers, head ─► model ─► engine ─► command, api ─► text
+//!           hub, manifest ┘    │                                       ▲  ▲       summary ◄─ traffic, milestones
+//!                              ▼                                       │  └ warm ◄─ hot_ids
+//!                 matrix ─► row_table, resolver ─► embedding ──────────┘
 //!                                     stand_in ────┘
 //! ```
 //! [`places`] finds the objects: a hub's commit ([`hub`]), what a [`manifest`] names, or the knot beside
 //! the rows. [`matrix`] is the vocabulary matrix: [`row_table`] finds its rows in whatever object was
 //! named, [`resolver`] decides which way they go, [`embedding`] hands them out, [`stand_in`]
-//! approximates those whose origin is away, and [`warm`] fetches the frequent ones ahead.
+//! approximates those whose origin is away, and [`warm`] fetches the frequent ones ahead. [`layers`] and
+//! [`head`] are used while they arrive.
 //!
 //! The library exists for the binary and its tests. What leaves this crate's hands is text on
 //! stdout and JSON over HTTP; every byte that enters it is counted in [`traffic`].

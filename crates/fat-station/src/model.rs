@@ -209,7 +209,8 @@ struct HeadParts {
 }
 
 impl HeadParts {
-    /// How the rows of the head are stored, if that is one after the other.
+    /// How the rows of the head are stored, if that is one after the other. A head of another width is
+    /// left to the load, which says what is wrong with it.
     fn stored_rows(&self) -> Option<StoredRows> {
         let own = self.knot.front().block(LM_HEAD);
         let block = own.or_else(|| self.matrix.block().ok())?;
@@ -219,7 +220,8 @@ impl HeadParts {
             return None;
         };
         let row_bytes = usize::try_from(dtype.row_bytes(cols)?).ok()?;
-        Some(StoredRows { dtype, row_bytes })
+        let fits = usize::try_from(cols) == Ok(self.decoder_config.hidden_size);
+        fits.then_some(StoredRows { dtype, row_bytes })
     }
 
     /// Tied or not is decided by the tensors: configs have been wrong about it.

@@ -4,12 +4,13 @@
 use candle_core::{Device, Tensor};
 
 use crate::attention::LayerStep;
+use crate::buffers::PassBuffers;
 use crate::config::{DecoderConfig, Family};
-use crate::kv_cache::KvCache;
+use crate::kv_cache::{KvCache, KvPrecision};
 use crate::layer::{DecoderLayer, layer_prefix};
 use crate::norm::RmsNorm;
 use crate::rope::Rope;
-use crate::slices::{check_rows, with_f32};
+use crate::slices::{check_rows, count_rows, with_f32};
 use crate::weights::WeightSource;
 use crate::{Error, gemma3, llama, phi3, qwen2, qwen3};
 
@@ -58,35 +59,51 @@ impl Decoder {
     }
 
     /// An empty cache for one sequence of at most `capacity` positions (cut to 2^24, where f32
-    /// stops telling positions apart). Memory is taken as the sequence grows.
+    /// stops telling positions apart), with keys and values stored as `precision` says. Memory is taken as the sequence grows.
     ///
     /// With LongRoPE the capacity also decides which frequencies the sequence is rotated by, so
     /// that it is the same answer whether or not it came in pieces: up to
     /// `original_max_position_embeddings` the short ones, beyond it the long ones. A caller should
     /// therefore give what the request needs (prompt and tokens to generate), not a round maximum.
     #[must_use]
-    pub fn new_cache(&self, capacity: usize) -> KvCache {
+    pub fn new_cache(&self, capacity: usize, precision: KvPrecision) -> KvCache {
         let capacity = capacity.min(crate::config::MAX_CACHE_POSITIONS);
         KvCache::new(
             capacity,
-            self.config.num_key_value_heads,
-            self.config.head_dim,
+            precision,
+            [self.config.num_key_value_heads, self.config.head_dim],
             &self.windows,
         )
     }
 
-    /// Runs `hidden`, `[seq, hidden_size]` f32 embedding rows of the positions from `cache.len()`,
-    /// through all layers and the final norm: `[seq, hidden_size]`. A row's result has the same
-    /// bits whether the sequence comes whole, in chunks or token by token.
-    ///
-    /// Work is spread over the rayon pool this is called in, or the global one.
+    /// [`forward_in_place`](Self::forward_in_place) of a tensor, `[seq, hidden_size]` f32 on the CPU,
+    /// into a new one.
     ///
     /// # Errors
-    /// [`Error::Argument`] for another shape or type, [`Error::CacheFull`] if the positions don't
-    /// fit, [`Error::CacheMismatch`] if the cache is another decoder's, [`Error::Tensor`] if candle
-    /// or a kernel refuses. The cache is then as it was before.
+    /// [`Error::Argument`] for another shape or type, [`Error::Tensor`] if candle refuses, and those
+    /// of the pass.
     pub fn forward(&self, hidden: &Tensor, cache: &mut KvCache) -> Result<Tensor, Error> {
         let (hidden, rows) = check_rows(hidden, self.config.hidden_size, "hidden")?;
+        let mut states = with_f32(&hidden, |values| Ok(values.to_vec()))?;
+        self.forward_in_place(&mut states, cache)?;
+        let shape = (rows, self.config.hidden_size);
+        Ok(Tensor::from_vec(states, shape, &Device::Cpu)?)
+    }
+
+    /// Runs `hidden`, `[seq, hidden_size]` embedding rows of the positions from `cache.len()`,
+    /// through all layers and the final norm, where they are. A row's result has the same bits
+    /// whether the sequence comes whole, in chunks or token by token.
+    ///
+    /// A pass of few rows works in buffers that the cache keeps, so that a token after another takes
+    /// no memory, but where the cache grows. Work is spread over the rayon pool this is called in, or
+    /// the global one.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no rows or a part of one, [`Error::CacheFull`] if the positions don't
+    /// fit, [`Error::CacheMismatch`] if the cache is another decoder's, [`Error::Tensor`] if a kernel
+    /// refuses. The cache is then as it was before.
+    pub fn forward_in_place(&self, hidden: &mut [f32], cache: &mut KvCache) -> Result<(), Error> {
+        let rows = count_rows(hidden, self.config.hidden_size, "hidden")?;
         let expected = [
             self.layers.len(),
             self.config.num_key_value_heads,
@@ -99,48 +116,47 @@ impl Decoder {
         cache.check_room(rows)?;
         // Inside the pool a kernel's parallel loop costs a microsecond; from outside, a thread
         // switch each way, hundreds of times a token.
-        let normed = if rayon::current_thread_index().is_some() {
-            self.run(&hidden, rows, cache)
+        if rayon::current_thread_index().is_some() {
+            self.run(hidden, rows, cache)
         } else {
-            rayon::scope(|_| self.run(&hidden, rows, cache))
+            rayon::scope(|_| self.run(hidden, rows, cache))
         }?;
         cache.advance(rows);
-        Ok(normed)
+        Ok(())
     }
 
-    fn run(&self, hidden: &Tensor, rows: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
+    fn run(&self, hidden: &mut [f32], rows: usize, cache: &mut KvCache) -> Result<(), Error> {
         let (start, capacity) = (cache.len(), cache.capacity());
-        let full_angles = self.rope.angles(start, rows, capacity);
-        let local_angles = self
-            .rope_local
-            .as_ref()
-            .map(|rope| rope.angles(start, rows, capacity));
-        let mut hidden = with_f32(hidden, |values| Ok(values.to_vec()))?;
         let mut buffers = cache.take_buffers();
+        let PassBuffers {
+            layer: activations,
+            angles,
+            local_angles,
+        } = &mut buffers;
+        self.rope.fill(angles, start, rows, capacity);
+        if let Some(local) = &self.rope_local {
+            local.fill(local_angles, start, rows, capacity);
+        }
         let layers = self
             .layers
             .iter()
             .zip(&self.windows)
             .zip(cache.layers_mut());
         for ((layer, window), cache) in layers {
-            let angles = match (&local_angles, window) {
-                (Some(local), Some(_)) => local,
-                _ => &full_angles,
-            };
+            let is_local = self.rope_local.is_some() && window.is_some();
             let step = &mut LayerStep {
-                angles,
+                angles: if is_local { &*local_angles } else { &*angles },
                 cache,
                 start,
                 capacity,
                 rows,
-                buffers: &mut buffers,
+                buffers: activations,
             };
-            layer.forward(&mut hidden, step)?;
+            layer.forward(hidden, step)?;
         }
         cache.keep_buffers(buffers, rows);
-        self.norm.apply_in_place(&mut hidden);
-        let shape = (rows, self.config.hidden_size);
-        Ok(Tensor::from_vec(hidden, shape, &Device::Cpu)?)
+        self.norm.apply_in_place(hidden);
+        Ok(())
     }
 }
 

@@ -39,14 +39,14 @@ fn a_released_window_changes_no_bit_and_bounds_the_memory() {
         .collect();
     let whole = bits(&model.logits(&ids));
 
-    let mut cache = model.decoder.new_cache(ids.len());
+    let mut cache = model.new_cache(ids.len());
     let mut logits = Vec::new();
     for chunk in ids.chunks(9) {
         logits.extend(bits(&model.continue_with(chunk, &mut cache)));
     }
     assert!(whole == logits);
     // Two sliding layers need 16 + 9 positions of 700, and have at most a few steps of 64.
-    let position_bytes = 2 * model.config.key_value_size() * size_of::<f32>();
+    let position_bytes = 2 * model.config.key_value_size() * size_of::<u16>();
     assert!(
         cache.allocated_bytes() < (700 * 3 / 2 + 2 * 256) * position_bytes,
         "{}",
@@ -68,7 +68,7 @@ fn a_rolled_back_sequence_continues_as_if_nothing_had_been() {
         let ids = &fixture.runs[0].input_ids[..30];
         let whole = bits(&model.logits(ids));
 
-        let mut cache = model.decoder.new_cache(64);
+        let mut cache = model.new_cache(64);
         model.continue_with(&ids[..20], &mut cache);
         model.continue_with(&[5, 4, 3, 2, 1], &mut cache);
         cache.truncate(20).unwrap();

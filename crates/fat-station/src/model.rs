@@ -13,7 +13,9 @@ use crate::resolver::{Resolution, Way};
 use crate::traffic::{Kind, Traffic};
 use crate::warm::Warming;
 use bytes::Bytes;
-use decoder_models::{Decoder, DecoderConfig, LmHead, StoredTensor, Weight, WeightSource};
+use decoder_models::{
+    Decoder, DecoderConfig, KvPrecision, LmHead, StoredTensor, Weight, WeightSource,
+};
 use futures::FutureExt as _;
 use gkq_v2::{Block, BlockBody, Dtype, SectionKind};
 use std::collections::HashMap;
@@ -34,6 +36,8 @@ pub struct Model {
     pub embedding: Arc<Embedding>,
     /// Element type of a row.
     pub row_dtype: Dtype,
+    /// How a session stores keys and values.
+    pub kv_precision: KvPrecision,
     /// The head, there or on its way.
     pub head: Head,
     /// Tokenizer, template, ends.
@@ -121,6 +125,7 @@ impl Model {
             decoder,
             embedding,
             row_dtype,
+            kv_precision: config.kv_precision,
             head,
             language,
             traffic,

@@ -76,10 +76,15 @@ impl<E: CacheValue + Default> Planes<E> {
         Ok(())
     }
 
-    /// Takes planes of `slots`, with the slots `kept` of the present ones, whole key blocks, first.
+    /// Room for `slots`, with the slots `kept` of the present ones, whole key blocks, first. Planes
+    /// that do not grow are kept, so that a window which moves on takes no memory.
     pub(crate) fn resize(&mut self, from: Geometry, slots: usize, kept: Range<usize>) {
         for plane in [&mut self.keys, &mut self.values] {
-            *plane = moved(plane, from, slots, kept.clone());
+            if slots == from.slots {
+                move_within(plane, from, kept.clone());
+            } else {
+                *plane = moved(plane, from, slots, kept.clone());
+            }
         }
     }
 
@@ -118,6 +123,15 @@ impl<E: CacheValue> Planes<E> {
 
     pub(crate) fn keys_at(&self) -> *const () {
         self.keys.as_ptr().cast()
+    }
+}
+
+/// The slots `kept` of each head to its first ones. What lies after them is stale, and nothing reads it
+/// before it is written.
+fn move_within<E: CacheValue>(plane: &mut [E], geometry: Geometry, kept: Range<usize>) {
+    let width = geometry.head_dim;
+    for of_head in plane.chunks_exact_mut(geometry.slots * width) {
+        of_head.copy_within(kept.start * width..kept.end * width, 0);
     }
 }
 

@@ -6,8 +6,9 @@ use crate::fixture::{CASES, Fixture, Stored, bits};
 fn pieces_give_the_bits_of_the_whole() {
     for case in CASES {
         let fixture = Fixture::load(case);
-        for stored in Stored::ALL {
-            let model = fixture.model(stored);
+        let models = Stored::ALL.map(|stored| (stored, fixture.model(stored)));
+        let exact = (Stored::F32, fixture.exact_model(Stored::F32));
+        for (stored, model) in models.into_iter().chain([exact]) {
             let ids = &fixture
                 .runs
                 .iter()

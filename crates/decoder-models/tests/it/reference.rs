@@ -6,8 +6,9 @@ use crate::fixture::{CASES, Fixture, Stored, largest_difference};
 /// up to 25: the differences seen are below 2e-5.
 const TOLERANCE: f32 = 1e-4;
 
-/// PLACEHOLDER
-const HALVED_KV: f32 = 1e-3;
+/// A half is off by up to 2^-11 = 4.9e-4 of itself. Errors of the logits are of that order: 2.5e-4 to
+/// 9.8e-4 over the nine models, of which the bound is twice the largest.
+const HALVED_KV: f32 = 2e-3;
 
 #[test]
 fn every_family_gives_the_logits_of_transformers() {
@@ -29,7 +30,7 @@ fn every_family_gives_the_logits_of_transformers() {
     }
 }
 
-/// Keys and values in halves: each is off by up to 2^-12 of itself.
+/// Keys and values as every user has them.
 #[test]
 fn halved_keys_and_values_stay_near_transformers() {
     for case in CASES {

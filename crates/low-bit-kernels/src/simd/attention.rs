@@ -11,6 +11,17 @@ use crate::attention::tile::Products;
 use crate::attention::{CacheValue, KEY_BLOCK, key_index};
 use crate::half_bits::narrow_f16;
 
+/// Bytes that a prefetch brings.
+const CACHE_LINE: usize = 64;
+
+/// Steps of `of_keys` from a key's prefetch to its use, and positions from a value's. One decoded token
+/// reads every key and value once, from memory where a model's weights have pushed them out of the
+/// caches. The hardware prefetcher follows neither two key blocks of one page nor a strip of wide rows:
+/// asked for in advance, a layer of SmolLM2 at 768 positions takes 19 us instead of 33, of Gemma-3-270M
+/// 37 instead of 70. Keys at half of the distance and values at twice are as fast.
+const KEY_STEPS_AHEAD: usize = 4;
+const POSITIONS_AHEAD: usize = 8;
+
 /// Vectors of a strip of places that a weighted sum keeps in registers.
 const STRIP: usize = 4;
 
@@ -121,11 +132,18 @@ unsafe fn of_keys<V: Vector, E: CacheValue, const R: usize, const N: usize>(
             let first = position + n * V::ROWS;
             *column = column.add(key_index(head_dim, first, 0));
         }
+        let ahead = KEY_STEPS_AHEAD * N * V::ROWS * head_dim;
         let mut sums = [[V::zero(); R]; N];
         for place in 0..head_dim {
             let mut keys = [V::zero(); N];
             for (key, column) in keys.iter_mut().zip(columns) {
-                *key = load::<V, E>(column.add(place * KEY_BLOCK));
+                let at = column.add(place * KEY_BLOCK);
+                *key = load::<V, E>(at);
+                // Several vectors go together where rows are few, that is, in a decoded token: a
+                // prompt's tiles find their keys in the cache.
+                if N > 1 {
+                    V::prefetch(at.wrapping_add(ahead).cast());
+                }
             }
             for r in 0..R {
                 let x = V::splat(*queries[r].as_ptr().add(place));
@@ -202,7 +220,11 @@ unsafe fn strip<V: Vector, E: CacheValue, const R: usize, const N: usize>(
         for position in 0..weights[0].len() {
             let mut row = [V::zero(); N];
             for (n, value) in row.iter_mut().enumerate() {
-                *value = load::<V, E>(values.add(position * head_dim + n * V::ROWS));
+                let at = values.add(position * head_dim + n * V::ROWS);
+                *value = load::<V, E>(at);
+                if n.is_multiple_of(CACHE_LINE / (V::ROWS * size_of::<E>())) {
+                    V::prefetch(at.wrapping_add(POSITIONS_AHEAD * head_dim).cast());
+                }
             }
             for (sums, weights) in sums.iter_mut().zip(weights) {
                 let weight = V::splat(*weights.as_ptr().add(position));

@@ -2,7 +2,7 @@
 //! norm per head, rotary embedding, cache, kernel, output projection. The product of scores is
 //! `low_bit_kernels::attention`; no mask is ever built.
 
-use low_bit_kernels::attention::{AttentionShape, KeyValues, attend};
+use low_bit_kernels::attention::AttentionShape;
 
 use crate::Error;
 use crate::buffers::{Buffers, sized};
@@ -149,33 +149,30 @@ impl Attention {
         let query = sized(query, rows * q_proj.out_features());
         let key = sized(key, rows * k_proj.out_features());
         let value = sized(value, rows * v_proj.out_features());
-        let outputs = [&mut *query, &mut *key, &mut *value];
-        Linear::apply_together([q_proj, k_proj, v_proj], normed, rows, outputs)?;
+        let parts = [
+            (q_proj, &mut *query),
+            (k_proj, &mut *key),
+            (v_proj, &mut *value),
+        ];
+        Linear::apply_together(parts, normed, rows)?;
         if let Some(norms) = &self.head_norms {
             norms.q_norm.apply_in_place(query);
             norms.k_norm.apply_in_place(key);
         }
         step.angles.rotate(query, self.shape.head_dim);
         step.angles.rotate(key, self.shape.head_dim);
-        step.cache.append(step.start, key, value, step.capacity);
+        step.cache.append(step.start, key, value, step.capacity)?;
         let shape = AttentionShape {
             heads: self.shape.heads,
             kv_heads: self.shape.kv_heads,
             head_dim: self.shape.head_dim,
-            capacity: step.cache.slots(),
+            capacity: 0,
             window: self.shape.window,
             scale: self.shape.scale,
             soft_cap: self.shape.soft_cap,
         };
-        // Scores depend on distances only, so positions may be counted from the oldest one kept.
-        let start_slot = step.start - step.cache.first();
-        let cache = KeyValues {
-            keys: step.cache.keys(),
-            values: step.cache.values(),
-        };
         let mixed = sized(mixed, query.len());
-        attend(&shape, query, cache, start_slot, mixed)
-            .map_err(|source| Error::operation("attention", source))?;
+        step.cache.attend(shape, query, step.start, mixed)?;
         o_proj.apply(mixed, rows, sized(out, rows * o_proj.out_features()))
     }
 }

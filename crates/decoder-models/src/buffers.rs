@@ -2,7 +2,18 @@
 //! fresh ones for each operation would be given back to the system and zeroed page by page again
 //! (65,000 page faults in a prompt of 634 tokens, a quarter of its time on two threads).
 
-/// The buffers of a pass. Each holds what it was last given, `[rows, ...]`.
+use crate::rope::RopeAngles;
+
+/// All that a pass works in. A cache keeps it for the next token, which then takes no memory.
+#[derive(Debug, Default)]
+pub(crate) struct PassBuffers {
+    pub(crate) layer: Buffers,
+    pub(crate) angles: RopeAngles,
+    /// Of layers with a sliding window, where those have a rotary embedding of their own.
+    pub(crate) local_angles: RopeAngles,
+}
+
+/// The buffers of a layer. Each holds what it was last given, `[rows, ...]`.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     /// What a module reads: normed hidden states.

@@ -61,9 +61,10 @@ pub enum LayerType {
 }
 
 /// Which dimensions of a head rotate together, with `d` the rotary dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RopeLayout {
     /// Dimension `i` with `i + d/2`: Hugging Face checkpoints, and GGUF except for llama.
+    #[default]
     Half,
     /// Dimension `2i` with `2i + 1`: llama in a GGUF, whose q and k rows are permuted for it.
     Interleaved,

@@ -4,14 +4,15 @@
 
 use std::sync::OnceLock;
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use crate::config::{DecoderConfig, Family};
-use crate::kv_cache::KvCache;
+use crate::kv_cache::{KvCache, KvPrecision};
 use crate::layer::{DecoderLayer, LAYERS, layer_prefix};
 use crate::norm::RmsNorm;
 use crate::pass::Pass;
 use crate::rope::Rope;
+use crate::slices::{check_rows, with_f32};
 use crate::weights::WeightSource;
 use crate::{Error, gemma3, llama, phi3, qwen2, qwen3};
 
@@ -103,32 +104,48 @@ impl Decoder {
     }
 
     /// An empty cache for one sequence of at most `capacity` positions (cut to 2^24, where f32
-    /// stops telling positions apart). Memory is taken as the sequence grows.
+    /// stops telling positions apart), with keys and values stored as `precision` says. Memory is taken as the sequence grows.
     ///
     /// With LongRoPE the capacity also decides which frequencies the sequence is rotated by, so
     /// that it is the same answer whether or not it came in pieces: up to
     /// `original_max_position_embeddings` the short ones, beyond it the long ones. A caller should
     /// therefore give what the request needs (prompt and tokens to generate), not a round maximum.
     #[must_use]
-    pub fn new_cache(&self, capacity: usize) -> KvCache {
+    pub fn new_cache(&self, capacity: usize, precision: KvPrecision) -> KvCache {
         let capacity = capacity.min(crate::config::MAX_CACHE_POSITIONS);
         KvCache::new(
             capacity,
-            self.config.num_key_value_heads,
-            self.config.head_dim,
+            precision,
+            [self.config.num_key_value_heads, self.config.head_dim],
             &self.windows,
         )
     }
 
-    /// Runs `hidden`, `[seq, hidden_size]` f32 embedding rows of the positions from `cache.len()`,
-    /// through all stages: `[seq, hidden_size]`. A row's result has the same bits whether the
-    /// sequence comes whole, in chunks or token by token.
+    /// [`forward_in_place`](Self::forward_in_place) of a tensor, `[seq, hidden_size]` f32 on the CPU,
+    /// into a new one.
     ///
-    /// Work is spread over the rayon pool this is called in, or the global one.
+    /// # Errors
+    /// [`Error::Argument`] for another shape or type, [`Error::Tensor`] if candle refuses, and those
+    /// of the pass.
+    pub fn forward(&self, hidden: &Tensor, cache: &mut KvCache) -> Result<Tensor, Error> {
+        let (hidden, rows) = check_rows(hidden, self.config.hidden_size, "hidden")?;
+        let mut states = with_f32(&hidden, |values| Ok(values.to_vec()))?;
+        self.forward_in_place(&mut states, cache)?;
+        let shape = (rows, self.config.hidden_size);
+        Ok(Tensor::from_vec(states, shape, &Device::Cpu)?)
+    }
+
+    /// Runs `hidden`, `[seq, hidden_size]` embedding rows of the positions from `cache.len()`,
+    /// through all stages, where they are. A row's result has the same bits whether the sequence
+    /// comes whole, in chunks or token by token.
+    ///
+    /// A pass of few rows works in buffers that the cache keeps, so that a token after another takes
+    /// no memory, but where the cache grows. Work is spread over the rayon pool this is called in, or
+    /// the global one.
     ///
     /// # Errors
     /// Those of [`Pass::begin`] and [`Pass::run`]. The cache is then as it was before.
-    pub fn forward(&self, hidden: &Tensor, cache: &mut KvCache) -> Result<Tensor, Error> {
+    pub fn forward_in_place(&self, hidden: &mut [f32], cache: &mut KvCache) -> Result<(), Error> {
         let mut pass = Pass::begin(self, hidden, cache)?;
         pass.run(self.stages())?;
         pass.finish()

@@ -1,18 +1,20 @@
 //! Keys and values of the positions seen so far, one buffer pair per layer, written in place: no
-//! concatenation per token. Buffers of short sequences are there from the start, those of longer
-//! ones grow by half up to a fixed capacity; layers with a sliding window let old positions go, so
-//! their size is bounded by the window. Eviction policy beyond that, and sharing between sessions,
+//! concatenation per token. They are rounded to the cache's [`KvPrecision`] as they are written, and
+//! every pass reads them back from here, its own included: whole or in pieces, the bits are the same.
+//! Buffers of short sequences are there from the start, those of longer ones grow by half up to a
+//! fixed capacity; layers with a sliding window let old positions go, so their size is bounded by the
+//! window. Eviction policy beyond that, and sharing between sessions,
 //! are not here.
 
+mod planes;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
-
-use low_bit_kernels::attention::{KEY_BLOCK, key_index};
+use low_bit_kernels::attention::{AttentionShape, KEY_BLOCK};
 
 use crate::Error;
-use crate::buffers::Buffers;
+use crate::buffers::PassBuffers;
+use planes::{Geometry, Planes};
 
 /// Positions of a layer's first allocation.
 const FIRST_POSITIONS: usize = 64;
@@ -28,6 +30,17 @@ const KEPT_ROWS: usize = 16;
 /// Released positions are a multiple of this: whole key blocks, and not a move for every few.
 const RELEASE_POSITIONS: usize = 4 * KEY_BLOCK;
 
+/// How a cache stores keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KvPrecision {
+    /// IEEE half: half the memory and half the traffic of a long context, for rounding each key and
+    /// value to 11 bits. llama.cpp's default too.
+    #[default]
+    F16,
+    /// As they were computed, for comparisons.
+    F32,
+}
+
 /// The attention state of one sequence.
 #[derive(Debug)]
 pub struct KvCache {
@@ -35,21 +48,21 @@ pub struct KvCache {
     capacity: usize,
     length: usize,
     /// Of the last pass, if it was a short one.
-    buffers: Buffers,
+    buffers: PassBuffers,
 }
 
 impl KvCache {
     /// An empty cache; `windows` holds one entry per layer, some for a sliding one.
     pub(crate) fn new(
         capacity: usize,
-        kv_heads: usize,
-        head_dim: usize,
+        precision: KvPrecision,
+        [kv_heads, head_dim]: [usize; 2],
         windows: &[Option<usize>],
     ) -> Self {
         let layers = windows
             .iter()
             .map(|window| {
-                let mut layer = LayerCache::new(kv_heads, head_dim, *window);
+                let mut layer = LayerCache::new(precision, [kv_heads, head_dim], *window);
                 if capacity <= AT_ONCE_POSITIONS {
                     layer.take_room(capacity);
                 }
@@ -60,7 +73,7 @@ impl KvCache {
             layers,
             capacity,
             length: 0,
-            buffers: Buffers::default(),
+            buffers: PassBuffers::default(),
         }
     }
 
@@ -134,13 +147,13 @@ impl KvCache {
     }
 
     /// Buffers for a pass.
-    pub(crate) fn take_buffers(&mut self) -> Buffers {
+    pub(crate) fn take_buffers(&mut self) -> PassBuffers {
         std::mem::take(&mut self.buffers)
     }
 
     /// Keeps a pass's buffers for the next one. A prompt's are let go: the tokens after it come one
     /// by one.
-    pub(crate) fn keep_buffers(&mut self, buffers: Buffers, rows: usize) {
+    pub(crate) fn keep_buffers(&mut self, buffers: PassBuffers, rows: usize) {
         if rows <= KEPT_ROWS {
             self.buffers = buffers;
         }
@@ -166,8 +179,7 @@ impl KvCache {
 /// Keys and values of one layer; slot 0 is position `first`, and slots are whole key blocks.
 #[derive(Debug)]
 pub(crate) struct LayerCache {
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    stored: Stored,
     kv_heads: usize,
     head_dim: usize,
     slots: usize,
@@ -175,11 +187,34 @@ pub(crate) struct LayerCache {
     window: Option<usize>,
 }
 
+#[derive(Debug)]
+enum Stored {
+    F16(Planes<u16>),
+    F32(Planes<f32>),
+}
+
+/// The same text for either type of planes.
+macro_rules! with_planes {
+    ($stored:expr, $planes:ident => $work:expr) => {
+        match $stored {
+            Stored::F16($planes) => $work,
+            Stored::F32($planes) => $work,
+        }
+    };
+}
+
 impl LayerCache {
-    fn new(kv_heads: usize, head_dim: usize, window: Option<usize>) -> Self {
+    fn new(
+        precision: KvPrecision,
+        [kv_heads, head_dim]: [usize; 2],
+        window: Option<usize>,
+    ) -> Self {
+        let stored = match precision {
+            KvPrecision::F16 => Stored::F16(Planes::default()),
+            KvPrecision::F32 => Stored::F32(Planes::default()),
+        };
         Self {
-            keys: Vec::new(),
-            values: Vec::new(),
+            stored,
             kv_heads,
             head_dim,
             slots: 0,
@@ -188,28 +223,16 @@ impl LayerCache {
         }
     }
 
-    /// Keys, `[kv_heads, slots / KEY_BLOCK, head_dim, KEY_BLOCK]`.
-    pub(crate) fn keys(&self) -> &[f32] {
-        &self.keys
-    }
-
-    /// Values, `[kv_heads, slots, head_dim]`.
-    pub(crate) fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// Positions that the buffers have room for.
-    pub(crate) fn slots(&self) -> usize {
-        self.slots
-    }
-
-    /// Position of slot 0.
-    pub(crate) fn first(&self) -> usize {
-        self.first
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            slots: self.slots,
+        }
     }
 
     fn allocated_bytes(&self) -> usize {
-        (self.keys.capacity() + self.values.capacity()) * size_of::<f32>()
+        with_planes!(&self.stored, planes => planes.allocated_bytes())
     }
 
     /// The first position that a query at `position` sees.
@@ -220,30 +243,39 @@ impl LayerCache {
 
     /// Writes `[added, kv_heads * head_dim]` keys and values at the positions from `start`; the
     /// buffers never outgrow `capacity` positions, rounded up to whole key blocks.
-    pub(crate) fn append(&mut self, start: usize, keys: &[f32], values: &[f32], capacity: usize) {
-        let row = self.kv_heads * self.head_dim;
-        let end = start + keys.len() / row;
+    pub(crate) fn append(
+        &mut self,
+        start: usize,
+        keys: &[f32],
+        values: &[f32],
+        capacity: usize,
+    ) -> Result<(), Error> {
+        let end = start + keys.len() / (self.kv_heads * self.head_dim);
         if end - self.first > self.slots {
             self.make_room(start, end, capacity);
         }
-        let (heads, width, slots) = (self.kv_heads, self.head_dim, self.slots);
-        let slot = start - self.first;
-        for (index, (keys, values)) in keys
-            .chunks_exact(row)
-            .zip(values.chunks_exact(row))
-            .enumerate()
-        {
-            for head in 0..heads {
-                let of_head = head * width..(head + 1) * width;
-                let target = head * slots * width;
-                let stored = &mut self.keys[target..target + slots * width];
-                for (place, key) in keys[of_head.clone()].iter().enumerate() {
-                    stored[key_index(width, slot + index, place)] = *key;
-                }
-                let target = target + (slot + index) * width;
-                self.values[target..target + width].copy_from_slice(&values[of_head]);
-            }
-        }
+        let (geometry, slot) = (self.geometry(), start - self.first);
+        with_planes!(&mut self.stored, planes => planes.write(geometry, slot, keys, values))
+            .map_err(|source| Error::operation("key/value cache", source))
+    }
+
+    /// Attention of `query`, `[rows, heads, head_dim]` at the positions from `start`, which have been
+    /// appended; `shape` may leave its capacity open.
+    pub(crate) fn attend(
+        &self,
+        shape: AttentionShape,
+        query: &[f32],
+        start: usize,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let shape = &AttentionShape {
+            capacity: self.slots,
+            ..shape
+        };
+        // Scores depend on distances only, so positions may be counted from the oldest one kept.
+        let start_slot = start - self.first;
+        with_planes!(&self.stored, planes => planes.attend(shape, query, start_slot, out))
+            .map_err(|source| Error::operation("attention", source))
     }
 
     /// Room for `capacity` positions, or for as many as a window is grown to.
@@ -253,8 +285,8 @@ impl LayerCache {
             capacity.min(roomy.saturating_add(RELEASE_POSITIONS))
         });
         self.slots = slots.next_multiple_of(KEY_BLOCK);
-        let values = self.kv_heads * self.slots * self.head_dim;
-        (self.keys, self.values) = (vec![0.0; values], vec![0.0; values]);
+        let geometry = self.geometry();
+        with_planes!(&mut self.stored, planes => planes.take(geometry));
     }
 
     /// Lets go what no position from `start` on can see, then grows if that was not enough.
@@ -277,34 +309,22 @@ impl LayerCache {
         let slots = slots.next_multiple_of(KEY_BLOCK);
         // Whole key blocks, for the keys' sake; released positions are some already.
         let kept = kept.start..kept.end.next_multiple_of(KEY_BLOCK);
-        for buffer in [&mut self.keys, &mut self.values] {
-            *buffer = moved(
-                buffer,
-                self.slots,
-                slots,
-                kept.clone(),
-                [self.kv_heads, self.head_dim],
-            );
-        }
+        let from = self.geometry();
+        with_planes!(&mut self.stored, planes => planes.resize(from, slots, kept));
         self.slots = slots;
         self.first += released;
     }
 }
 
-/// `[heads, old_slots, width]` as `[heads, slots, width]`, the slots `kept` first. Within whole key
-/// blocks it makes no difference how keys lie.
-fn moved(
-    buffer: &[f32],
-    old_slots: usize,
-    slots: usize,
-    kept: Range<usize>,
-    [heads, width]: [usize; 2],
-) -> Vec<f32> {
-    let mut target = vec![0.0; heads * slots * width];
-    for head in 0..heads {
-        let from =
-            &buffer[(head * old_slots + kept.start) * width..(head * old_slots + kept.end) * width];
-        target[head * slots * width..][..from.len()].copy_from_slice(from);
+#[cfg(test)]
+impl LayerCache {
+    /// The key and the value at one place of a head at `position`.
+    fn at(&self, head: usize, position: usize, place: usize) -> [f32; 2] {
+        let (geometry, slot) = (self.geometry(), position - self.first);
+        with_planes!(&self.stored, planes => planes.at(geometry, head, slot, place))
     }
-    target
+
+    fn keys_at(&self) -> *const () {
+        with_planes!(&self.stored, planes => planes.keys_at())
+    }
 }

@@ -53,9 +53,9 @@ pub use config::{
     Activation, DecoderConfig, Family, LayerType, RopeConfig, RopeLayout, RopeScaling,
 };
 pub use decoder::{Decoder, stage_of, tensor_names};
-pub use embedding::embed_rows;
+pub use embedding::{embed_rows, embed_rows_into};
 pub use error::{Error, What};
-pub use kv_cache::KvCache;
+pub use kv_cache::{KvCache, KvPrecision};
 pub use linear::{Linear, Projection};
 pub use lm_head::LmHead;
 pub use pass::Pass;

@@ -3,13 +3,20 @@
 //! never multiplied out. The arithmetic is `low-bit-kernels`', and with it its promise that a value
 //! depends on its weight row and its activation row alone.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use low_bit_kernels::{Product, WeightMatrix, matmul_together};
 
 use crate::Error;
+use crate::buffers::sized;
 use crate::slices::for_rows;
 use crate::weights::{StoredTensor, Weight, WeightSource, load_vector, load_weight, weight_type};
+
+thread_local! {
+    /// Between the two products of a low-rank weight, kept for its buffer.
+    static INNER: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
 
 /// A projection from `in_features` to `out_features`.
 #[derive(Debug)]
@@ -158,12 +165,16 @@ impl Linear {
                 matrix.matmul_rows(features.clone(), input, rows, output)?
             }
             Projection::LowRank { u, s, vt } => {
-                let mut inner = vec![0.0; rows * s.len()];
-                vt.matmul(input, rows, &mut inner)?;
-                for_rows(&mut inner, s.len(), |_, row| {
+                // Taken rather than borrowed: the pool may run another product on this thread
+                // while this one waits for its chunks.
+                let mut buffer = INNER.take();
+                let inner = sized(&mut buffer, rows * s.len());
+                vt.matmul(input, rows, inner)?;
+                for_rows(inner, s.len(), |_, row| {
                     row.iter_mut().zip(s).for_each(|(x, s)| *x *= s)
                 });
-                u.matmul_rows(features.clone(), &inner, rows, output)?;
+                u.matmul_rows(features.clone(), inner, rows, output)?;
+                INNER.set(buffer);
             }
         }
         self.add_bias(features, output);
@@ -180,30 +191,34 @@ impl Linear {
         }
     }
 
-    /// [`apply`](Self::apply) of several projections to one input, whose activations are quantised
+    /// [`apply`](Self::apply) of several projections, each beside its output, to one input, whose activations are quantised
     /// once and whose rows go to the threads together.
     pub(crate) fn apply_together<const N: usize>(
-        linears: [&Self; N],
+        mut parts: [(&Self, &mut [f32]); N],
         input: &[f32],
         rows: usize,
-        mut outputs: [&mut [f32]; N],
     ) -> Result<(), Error> {
-        let mut products = Vec::with_capacity(N);
-        for (linear, output) in linears.iter().zip(&mut outputs) {
-            match &linear.weight {
-                Projection::Dense(matrix) => products.push(Product {
+        let mut products = parts
+            .each_mut()
+            .map(|(linear, output)| match &linear.weight {
+                Projection::Dense(matrix) => Product {
                     matrix,
                     rows: 0..matrix.rows(),
                     output,
-                }),
-                Projection::LowRank { .. } => linear.apply(input, rows, output)?,
-            }
-        }
+                },
+                // Two products, which come alone: here it takes part with no rows.
+                Projection::LowRank { vt, .. } => Product {
+                    matrix: vt,
+                    rows: 0..0,
+                    output: &mut [],
+                },
+            });
         matmul_together(&mut products, input, rows)
             .map_err(|source| Error::operation("linear", source))?;
-        for (linear, output) in linears.iter().zip(outputs) {
-            if matches!(linear.weight, Projection::Dense(_)) {
-                linear.add_bias(0..linear.out_features(), output);
+        for (linear, output) in parts {
+            match linear.weight {
+                Projection::Dense(_) => linear.add_bias(0..linear.out_features(), output),
+                Projection::LowRank { .. } => linear.apply(input, rows, output)?,
             }
         }
         Ok(())

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use candle_core::Tensor;
 
+use crate::buffers::sized;
 use crate::linear::Linear;
-use crate::slices::{check_rows, for_rows, with_f32};
+use crate::slices::{check_rows, count_rows, for_rows, with_f32};
 use crate::weights::Weight;
 use crate::{DecoderConfig, Error};
 
@@ -62,19 +63,55 @@ impl LmHead {
     /// [`Error::Argument`] for another shape or type, [`Error::Kernel`] for ids outside the head.
     pub fn logits_of(&self, ids: Range<usize>, hidden: &Tensor) -> Result<Vec<f32>, Error> {
         let (hidden, rows) = check_rows(hidden, self.weight.in_features(), "hidden")?;
+        let mut logits = vec![0.0; rows * ids.len()];
+        with_f32(&hidden, |values| self.fill(ids, values, rows, &mut logits))?;
+        Ok(logits)
+    }
+
+    /// [`logits`](Self::logits) of a slice, `[seq, hidden_size]`, into a buffer that is kept from
+    /// token to token: afterwards `[seq, vocab_size]`, whatever it held.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no rows or a part of one.
+    pub fn logits_into(&self, hidden: &[f32], logits: &mut Vec<f32>) -> Result<(), Error> {
+        let rows = count_rows(hidden, self.weight.in_features(), "hidden")?;
+        let logits = sized(logits, rows * self.vocab_size());
+        self.fill(0..self.vocab_size(), hidden, rows, logits)
+    }
+
+    /// [`logits_of`](Self::logits_of) of a slice, `[seq, hidden_size]`, into `logits`, `[seq,
+    /// ids.len()]`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no rows or a part of one, [`Error::Kernel`] for ids outside the head or
+    /// logits of another length.
+    pub fn logits_of_into(
+        &self,
+        ids: Range<usize>,
+        hidden: &[f32],
+        logits: &mut [f32],
+    ) -> Result<(), Error> {
+        let rows = count_rows(hidden, self.weight.in_features(), "hidden")?;
+        self.fill(ids, hidden, rows, logits)
+    }
+
+    fn fill(
+        &self,
+        ids: Range<usize>,
+        hidden: &[f32],
+        rows: usize,
+        logits: &mut [f32],
+    ) -> Result<(), Error> {
         let width = ids.len();
-        let mut logits = vec![0.0; rows * width];
-        with_f32(&hidden, |values| {
-            self.weight
-                .apply_rows(ids, values, rows, &mut logits)
-                .map_err(|source| Error::operation("lm_head", source))
-        })?;
+        self.weight
+            .apply_rows(ids, hidden, rows, logits)
+            .map_err(|source| Error::operation("lm_head", source))?;
         if let Some(cap) = self.soft_cap {
-            for_rows(&mut logits, width.max(1), |_, row| {
+            for_rows(logits, width.max(1), |_, row| {
                 row.iter_mut()
                     .for_each(|logit| *logit = cap * (*logit / cap).tanh());
             });
         }
-        Ok(logits)
+        Ok(())
     }
 }

@@ -71,8 +71,8 @@ impl GatedMlp {
         for (input, out) in parts.zip(out.chunks_mut(ROWS_AT_ONCE * hidden)) {
             let rows = input.len() / hidden;
             let (gate, up) = (sized(gate, rows * inner), sized(up, rows * inner));
-            let linears = [&self.gate_proj, &self.up_proj];
-            Linear::apply_together(linears, input, rows, [&mut *gate, &mut *up])?;
+            let parts = [(&self.gate_proj, &mut *gate), (&self.up_proj, &mut *up)];
+            Linear::apply_together(parts, input, rows)?;
             self.activation.gate(gate, up, inner)?;
             self.down_proj.apply(up, rows, out)?;
         }

@@ -1,44 +1,39 @@
 //! [`Pass`]: positions on their way through the stages of a decoder. It can stop before a stage and
 //! go on later, so that a model computes while its later layers are still being loaded.
 
-use candle_core::{Device, Tensor};
-
 use crate::Error;
 use crate::attention::LayerStep;
-use crate::buffers::Buffers;
+use crate::buffers::PassBuffers;
 use crate::decoder::Decoder;
 use crate::kv_cache::KvCache;
-use crate::rope::RopeAngles;
-use crate::slices::{check_rows, with_f32};
+use crate::slices::count_rows;
 
 /// A pass under way. Dropped before [`finish`](Self::finish), it leaves the cache at its length.
 #[derive(Debug)]
 pub struct Pass<'a> {
     decoder: &'a Decoder,
     cache: &'a mut KvCache,
-    hidden: Vec<f32>,
+    hidden: &'a mut [f32],
     rows: usize,
-    angles: RopeAngles,
-    local_angles: Option<RopeAngles>,
-    buffers: Buffers,
+    buffers: PassBuffers,
     /// The stage that comes next.
     next: usize,
 }
 
 impl<'a> Pass<'a> {
-    /// Begins with `hidden`, `[seq, hidden_size]` f32 embedding rows of the positions from
-    /// `cache.len()`.
+    /// Begins with `hidden`, `[seq, hidden_size]` embedding rows of the positions from `cache.len()`,
+    /// which it changes where they are.
     ///
     /// # Errors
-    /// [`Error::Argument`] for another shape or type, [`Error::CacheFull`] if the positions don't
+    /// [`Error::Argument`] for no rows or a part of one, [`Error::CacheFull`] if the positions don't
     /// fit, [`Error::CacheMismatch`] if the cache is another decoder's.
     pub fn begin(
         decoder: &'a Decoder,
-        hidden: &Tensor,
+        hidden: &'a mut [f32],
         cache: &'a mut KvCache,
     ) -> Result<Self, Error> {
         let config = decoder.config();
-        let (hidden, rows) = check_rows(hidden, config.hidden_size, "hidden")?;
+        let rows = count_rows(hidden, config.hidden_size, "hidden")?;
         let expected = [
             config.num_hidden_layers,
             config.num_key_value_heads,
@@ -50,16 +45,20 @@ impl<'a> Pass<'a> {
         }
         cache.check_room(rows)?;
         let (start, capacity) = (cache.len(), cache.capacity());
-        let local = decoder.rope_local.as_ref();
+        let mut buffers = cache.take_buffers();
+        decoder
+            .rope
+            .fill(&mut buffers.angles, start, rows, capacity);
+        if let Some(local) = &decoder.rope_local {
+            local.fill(&mut buffers.local_angles, start, rows, capacity);
+        }
         Ok(Self {
-            hidden: with_f32(&hidden, |values| Ok(values.to_vec()))?,
-            rows,
-            angles: decoder.rope.angles(start, rows, capacity),
-            local_angles: local.map(|rope| rope.angles(start, rows, capacity)),
-            buffers: cache.take_buffers(),
-            next: 0,
             decoder,
             cache,
+            hidden,
+            rows,
+            buffers,
+            next: 0,
         })
     }
 
@@ -90,40 +89,41 @@ impl<'a> Pass<'a> {
         while self.next < end {
             let Some(cache) = self.cache.layers_mut().get_mut(self.next) else {
                 // Behind the layers stands the norm.
-                self.decoder.norm()?.apply_in_place(&mut self.hidden);
+                self.decoder.norm()?.apply_in_place(self.hidden);
                 self.next += 1;
                 break;
             };
             let (layer, window) = self.decoder.layer(self.next)?;
-            let angles = match (&self.local_angles, window) {
-                (Some(local), Some(_)) => local,
-                _ => &self.angles,
-            };
-            let step = &mut LayerStep {
+            let PassBuffers {
+                layer: buffers,
                 angles,
+                local_angles,
+            } = &mut self.buffers;
+            let is_local = self.decoder.rope_local.is_some() && window.is_some();
+            let step = &mut LayerStep {
+                angles: if is_local { &*local_angles } else { &*angles },
                 cache,
                 start,
                 capacity,
                 rows: self.rows,
-                buffers: &mut self.buffers,
+                buffers,
             };
-            layer.forward(&mut self.hidden, step)?;
+            layer.forward(self.hidden, step)?;
             self.next += 1;
         }
         Ok(())
     }
 
-    /// Takes the positions into the cache: `[seq, hidden_size]` hidden states behind the last stage.
+    /// Takes the positions into the cache. The hidden states are then those behind the last stage.
     ///
     /// # Errors
     /// [`Error::StageMissing`] if it has not been through all stages.
-    pub fn finish(self) -> Result<Tensor, Error> {
+    pub fn finish(self) -> Result<(), Error> {
         if self.next < self.decoder.stages() {
             return Err(Error::StageMissing { stage: self.next });
         }
         self.cache.keep_buffers(self.buffers, self.rows);
         self.cache.advance(self.rows);
-        let shape = (self.rows, self.decoder.config().hidden_size);
-        Ok(Tensor::from_vec(self.hidden, shape, &Device::Cpu)?)
+        Ok(())
     }
 }

@@ -63,18 +63,27 @@ impl Rope {
         }
     }
 
-    /// Angles of `count` positions from `start`, for a sequence that may reach `capacity`.
+    /// Sets `angles` to those of `count` positions from `start`, for a sequence that may reach
+    /// `capacity`.
     ///
     /// LongRoPE's choice of frequencies hangs on the capacity, not on the length so far: keys
     /// rotated by one list don't fit queries rotated by the other, so a sequence that crossed the
     /// original length half way would have to be computed again from its start.
-    pub(crate) fn angles(&self, start: usize, count: usize, capacity: usize) -> RopeAngles {
+    pub(crate) fn fill(
+        &self,
+        angles: &mut RopeAngles,
+        start: usize,
+        count: usize,
+        capacity: usize,
+    ) {
         let frequencies = match &self.beyond {
             Some((original, long)) if capacity > *original => long,
             _ => &self.frequencies,
         };
-        let mut cosines = Vec::with_capacity(count * frequencies.len());
-        let mut sines = Vec::with_capacity(count * frequencies.len());
+        angles.positions = count;
+        angles.layout = self.layout;
+        angles.cosines.clear();
+        angles.sines.clear();
         for position in start..start + count {
             #[allow(
                 clippy::cast_precision_loss,
@@ -83,21 +92,25 @@ impl Rope {
             let position = position as f32;
             for frequency in frequencies {
                 let (sine, cosine) = (position * frequency).sin_cos();
-                cosines.push(cosine * self.attention_factor);
-                sines.push(sine * self.attention_factor);
+                angles.cosines.push(cosine * self.attention_factor);
+                angles.sines.push(sine * self.attention_factor);
             }
-        }
-        RopeAngles {
-            cosines,
-            sines,
-            positions: count,
-            layout: self.layout,
         }
     }
 }
 
+#[cfg(test)]
+impl Rope {
+    /// [`fill`](Self::fill) of fresh angles.
+    pub(crate) fn angles(&self, start: usize, count: usize, capacity: usize) -> RopeAngles {
+        let mut angles = RopeAngles::default();
+        self.fill(&mut angles, start, count, capacity);
+        angles
+    }
+}
+
 /// Cosines and sines of consecutive positions, `[positions, rotary_dim / 2]` each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RopeAngles {
     cosines: Vec<f32>,
     sines: Vec<f32>,

@@ -48,6 +48,22 @@ pub(crate) fn for_rows(values: &mut [f32], width: usize, each: impl Fn(usize, &m
     }
 }
 
+/// Rows of `width` values in a slice at the seam, at least one.
+pub(crate) fn count_rows(
+    values: &[f32],
+    width: usize,
+    argument: &'static str,
+) -> Result<usize, Error> {
+    if values.is_empty() || !values.len().is_multiple_of(width) {
+        return Err(Error::Argument {
+            argument,
+            expected: format!("[rows >= 1, {width}] values"),
+            found: format!("{} values", values.len()),
+        });
+    }
+    Ok(values.len() / width)
+}
+
 /// Checks an argument at the seam: f32 on the CPU, `[rows, width]` with at least one row, which it
 /// returns as a contiguous tensor with its row count.
 pub(crate) fn check_rows(

@@ -147,6 +147,9 @@ pub struct StationArgs {
         global = true
     )]
     pub max_context: Option<usize>,
+    /// How keys and values are stored
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = KvCacheArg::F16, env = "FAT_STATION_KV_CACHE", global = true)]
+    pub kv_cache: KvCacheArg,
     /// Form of the log on stderr
     #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Text, env = "FAT_STATION_LOG_FORMAT", global = true, help_heading = "Reports")]
     pub log_format: LogFormat,
@@ -364,6 +367,15 @@ pub enum OnFailure {
     Error,
     /// They are approximated from the knot's sketch, counted, and every answer says so
     Sketch,
+}
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KvCacheArg {
+    /// As halves: half the memory and half the traffic of a long context
+    F16,
+    /// As they are computed
+    F32,
 }
 
 /// A number of bytes, with a unit or without: kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB

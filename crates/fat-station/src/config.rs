@@ -2,10 +2,11 @@
 //! It opens nothing and asks nobody: where a knot lies that was not named, and which commit of a
 //! repository is meant, [`crate::places`] finds out.
 
-use crate::cli::{OnFailure, ServerArgs, StationArgs, Verify};
+use crate::cli::{KvCacheArg, OnFailure, ServerArgs, StationArgs, Verify};
 use crate::error::Error;
 use crate::hub::{HubRef, HubSettings};
 use crate::locator::Locator;
+use decoder_models::KvPrecision;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub struct Config {
     pub verify: Verify,
     /// Upper bound of the context, in tokens; the model's own where absent.
     pub max_context: Option<usize>,
+    /// How keys and values are stored.
+    pub kv_precision: KvPrecision,
 }
 
 /// References that a hub has to be asked about.
@@ -144,6 +147,10 @@ impl Config {
             },
             verify: args.verify,
             max_context: args.max_context,
+            kv_precision: match args.kv_cache {
+                KvCacheArg::F16 => KvPrecision::F16,
+                KvCacheArg::F32 => KvPrecision::F32,
+            },
         })
     }
 }

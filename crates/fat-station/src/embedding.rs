@@ -167,6 +167,35 @@ impl Embedding {
         }
     }
 
+    /// The row of `id`, where the whole matrix is at hand; else it has to be read by
+    /// [`rows`](Self::rows). Nothing is copied or waited for.
+    ///
+    /// # Errors
+    /// [`Error::TokenId`] for an id outside the matrix.
+    pub fn row_at_hand(
+        &self,
+        id: u32,
+        phase: Phase,
+        traffic: &Traffic,
+    ) -> Result<Option<HeldRow>, Error> {
+        let (row, resident) = match self {
+            Self::Dense(table) => (table.row(id)?, 0),
+            Self::Columnar(columnar) => {
+                let Some(table) = columnar.resident.get() else {
+                    return Ok(None);
+                };
+                let _span = telemetry::resident_rows(phase.name(), 1).entered();
+                (table.row(id)?, 1)
+            }
+        };
+        let read = RowsRead {
+            resident,
+            ..RowsRead::default()
+        };
+        traffic.note_rows(&[id], phase, read);
+        Ok(Some(HeldRow::Slice(row)))
+    }
+
     /// Rows of `ids` in order, through one batched read.
     ///
     /// # Errors
@@ -321,6 +350,10 @@ mod tests {
         assert_eq!(rows[1].as_ref(), [0, 1, 2, 3]);
         assert_eq!(rows[0].as_ref().as_ptr(), bytes[8..].as_ptr(), "no copy");
         assert_eq!(traffic.ledger().distinct_rows, 2);
+        let row = embedding.row_at_hand(2, Phase::Decode, &traffic).unwrap();
+        assert_eq!(row.unwrap().as_ref().as_ptr(), bytes[8..].as_ptr());
+        assert!(embedding.row_at_hand(3, Phase::Decode, &traffic).is_err());
+        assert_eq!(traffic.ledger().rows_asked, 4);
         let error = embedding
             .rows(&[3], Phase::Decode, &traffic)
             .await
@@ -332,7 +365,7 @@ mod tests {
         );
         assert_eq!(
             traffic.ledger().rows_asked,
-            3,
+            4,
             "a refused read is not counted"
         );
     }

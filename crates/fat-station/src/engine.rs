@@ -10,7 +10,6 @@ pub mod stop;
 use crate::embedding::HeldRow;
 use crate::error::Error;
 use crate::model::Model;
-use candle_core::Tensor;
 use decoder_models::{KvCache, Pass};
 use gkq_v2::Dtype;
 use std::future::Future;
@@ -43,19 +42,22 @@ impl Waiting {
     }
 }
 
-/// Hidden states `[rows.len(), hidden_size]` after the final norm, for the next positions of `cache`.
-/// Goes as far as layers are loaded, and waits for those that are not.
+/// Hidden states `[rows.len(), hidden_size]` after the final norm, for the next positions of `cache`,
+/// into `hidden`, whatever it held: rows are widened where the pass works. It goes as far as layers are
+/// loaded, and waits for those that are not.
 fn forward(
     model: &Model,
     rows: &[HeldRow],
     cache: &mut KvCache,
+    hidden: &mut Vec<f32>,
     waiting: &Waiting,
-) -> Result<Tensor, Error> {
+) -> Result<(), Error> {
     let decoder = model.layers.decoder();
     let config = decoder.config();
+    hidden.resize(rows.len() * config.hidden_size, 0.0);
     // Rows of the matrix are in its dtype, approximations in f32.
     let same_kind = |a: &HeldRow, b: &HeldRow| a.is_approximated() == b.is_approximated();
-    let mut pieces = Vec::new();
+    let mut rest = hidden.as_mut_slice();
     for run in rows.chunk_by(same_kind) {
         let approximated = run.first().is_some_and(HeldRow::is_approximated);
         let dtype = if approximated {
@@ -63,13 +65,11 @@ fn forward(
         } else {
             model.row_dtype
         };
-        pieces.push(decoder_models::embed_rows(dtype, run, config)?);
+        let (states, after) = rest.split_at_mut(run.len() * config.hidden_size);
+        decoder_models::embed_rows_into(dtype, run, config, states)?;
+        rest = after;
     }
-    let hidden = match pieces.as_slice() {
-        [whole] => whole.clone(),
-        pieces => Tensor::cat(pieces, 0).map_err(decoder_models::Error::from)?,
-    };
-    let mut pass = Pass::begin(decoder, &hidden, cache)?;
+    let mut pass = Pass::begin(decoder, hidden, cache)?;
     while pass.next_stage() < decoder.stages() {
         let mut loaded = model.layers.loaded();
         if loaded <= pass.next_stage() {
@@ -87,11 +87,4 @@ fn forward(
         }
     }
     Ok(pass.finish()?)
-}
-
-/// Rows `at .. at + count` of `hidden` (`[seq, hidden_size]`) as `[count, hidden_size]`.
-fn positions(hidden: &Tensor, at: usize, count: usize) -> Result<Tensor, Error> {
-    Ok(hidden
-        .narrow(0, at, count)
-        .map_err(decoder_models::Error::from)?)
 }

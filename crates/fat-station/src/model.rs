@@ -15,7 +15,7 @@ use crate::resolver::{Resolution, Way};
 use crate::traffic::{Kind, Traffic};
 use crate::warm::Warming;
 use crate::weights::weight_of;
-use decoder_models::{DecoderConfig, LmHead};
+use decoder_models::{DecoderConfig, KvPrecision, LmHead};
 use futures::FutureExt as _;
 use gkq_v2::{BlockBody, Dtype, SectionKind};
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub struct Model {
     pub embedding: Arc<Embedding>,
     /// Element type of a row.
     pub row_dtype: Dtype,
+    /// How a session stores keys and values.
+    pub kv_precision: KvPrecision,
     /// The head, there or on its way.
     pub head: Head,
     /// Tokenizer, template, ends.
@@ -140,6 +142,7 @@ impl Model {
             layers,
             embedding,
             row_dtype,
+            kv_precision: config.kv_precision,
             head,
             language,
             traffic,

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use low_bit_kernels::attention::{AttentionShape, KeyValues, attend};
+use low_bit_kernels::attention::{AttentionShape, CacheValue, KeyValues, attend};
 use low_bit_kernels::{InstructionSet, WeightMatrix, WeightType};
 use std::hint::black_box;
 use std::time::Duration;
@@ -73,8 +73,17 @@ fn products(criterion: &mut Criterion) {
     }
 }
 
-/// One layer's attention, 9 query heads on 3 key/value heads of 64, in multiply-adds per second.
+/// One layer's attention, 9 query heads on 3 key/value heads of 64, in multiply-adds per second, over
+/// keys and values of either type.
 fn attention(criterion: &mut Criterion) {
+    let cache: Vec<f32> = (0..3 * 512 * 64).map(|i| (i as f32 * 0.11).sin()).collect();
+    let mut halves = vec![0_u16; cache.len()];
+    CacheValue::store(&cache, &mut halves).expect("equal lengths");
+    attention_over(criterion, "f32", &cache);
+    attention_over(criterion, "f16", &halves);
+}
+
+fn attention_over<E: CacheValue>(criterion: &mut Criterion, stored: &str, cache: &[E]) {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(1)
         .build()
@@ -88,14 +97,13 @@ fn attention(criterion: &mut Criterion) {
         scale: 0.125,
         soft_cap: None,
     };
-    let cache: Vec<f32> = (0..3 * 512 * 64).map(|i| (i as f32 * 0.11).sin()).collect();
     let cache = KeyValues {
-        keys: &cache,
-        values: &cache,
+        keys: cache,
+        values: cache,
     };
     let q: Vec<f32> = (0..512 * 9 * 64).map(|i| (i as f32 * 0.37).sin()).collect();
     let mut out = vec![0.0; q.len()];
-    let mut group = criterion.benchmark_group("attention");
+    let mut group = criterion.benchmark_group(format!("attention {stored}"));
     group
         .sample_size(10)
         .warm_up_time(Duration::from_millis(100))

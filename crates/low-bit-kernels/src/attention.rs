@@ -1,7 +1,7 @@
 //! Causal attention of grouped heads over a key/value cache.
 //!
-//! `softmax(scale * q . k) * v` in two passes, f32 throughout; no mask is built and no key is
-//! repeated for the heads that share it. Up to eight (query, head) rows that read the same
+//! `softmax(scale * q . k) * v` in two passes, in f32 over keys and values of either [`CacheValue`];
+//! no mask is built and no key is repeated for the heads that share it. Up to eight (query, head) rows that read the same
 //! key/value head go through its keys and values together, but each is computed from its own
 //! query and its own stretch of the cache in one fixed order, so its value does not depend on the
 //! other queries of the call or on the threads. What this deliberately is not: a cache (the caller
@@ -13,10 +13,20 @@ use rayon::prelude::*;
 use std::cell::Cell;
 use std::ops::Range;
 
+mod cache_value;
 pub(crate) mod softmax;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;
+
+pub use cache_value::CacheValue;
+
+/// Keeps [`CacheValue`] to the types that the kernels know how to load.
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for u16 {}
+}
 
 /// Positions whose keys lie interleaved: a vector of 16 keys' values at one place of the head takes
 /// one multiply-add per query, and no sum ever goes across a vector.
@@ -49,19 +59,20 @@ pub struct AttentionShape {
     pub soft_cap: Option<f32>,
 }
 
-/// One layer's cache.
+/// One layer's cache, in values of `E`.
 #[derive(Debug, Clone, Copy)]
-pub struct KeyValues<'a> {
+pub struct KeyValues<'a, E> {
     /// Keys, rotary embedding applied: `[kv_heads, capacity / KEY_BLOCK, head_dim, KEY_BLOCK]`, so
     /// that position `p` of a head is at [`key_index`].
-    pub keys: &'a [f32],
+    pub keys: &'a [E],
     /// Values, `[kv_heads, capacity, head_dim]`.
-    pub values: &'a [f32],
+    pub values: &'a [E],
 }
 
 /// Where value `place` of the key of `position` is among a head's keys, `[capacity / KEY_BLOCK,
 /// head_dim, KEY_BLOCK]`.
 #[must_use]
+#[inline]
 pub fn key_index(head_dim: usize, position: usize, place: usize) -> usize {
     (position / KEY_BLOCK * head_dim + place) * KEY_BLOCK + position % KEY_BLOCK
 }
@@ -79,10 +90,10 @@ thread_local! {
 /// # Errors
 /// [`Error::AttentionShape`] if the shape contradicts itself or the positions exceed the capacity,
 /// [`Error::Length`] if a buffer does not have its shape's length.
-pub fn attend(
+pub fn attend<E: CacheValue>(
     shape: &AttentionShape,
     q: &[f32],
-    cache: KeyValues<'_>,
+    cache: KeyValues<'_, E>,
     start_position: usize,
     out: &mut [f32],
 ) -> Result<(), Error> {
@@ -96,14 +107,14 @@ pub fn attend(
 }
 
 /// One call: what every (query, head) of it reads.
-struct Attention<'a> {
+struct Attention<'a, E> {
     shape: &'a AttentionShape,
-    cache: KeyValues<'a>,
+    cache: KeyValues<'a, E>,
     start_position: usize,
     instruction_set: InstructionSet,
 }
 
-impl Attention<'_> {
+impl<E: CacheValue> Attention<'_, E> {
     fn run(&self, q: &[f32], out: &mut [f32]) -> Result<(), Error> {
         let AttentionShape {
             heads, head_dim, ..

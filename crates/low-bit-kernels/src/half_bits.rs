@@ -1,6 +1,9 @@
 //! Reading f16 and bf16 from little-endian bytes without alignment. Widening is exact, so it is a
 //! few integer operations; narrowing, which rounds, is left to the `half` crate.
 
+/// The largest finite half.
+pub(crate) const MOST_F16: f32 = 65_504.0;
+
 /// Widens an IEEE half, subnormals, infinities and NaNs included.
 ///
 /// Written with selects rather than branches so that loops over it vectorise; `half` asks for the
@@ -22,6 +25,17 @@ pub(crate) fn f16_to_f32(bits: u16) -> f32 {
         normal
     };
     f32::from_bits(sign | value)
+}
+
+/// The nearest half, ties to even; a finite value beyond [`MOST_F16`] becomes that one.
+#[inline(always)]
+pub(crate) fn narrow_f16(value: f32) -> u16 {
+    let cut = if value.is_finite() {
+        value.clamp(-MOST_F16, MOST_F16)
+    } else {
+        value
+    };
+    half::f16::from_f32_const(cut).to_bits()
 }
 
 /// Widens a bf16.

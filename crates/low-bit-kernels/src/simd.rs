@@ -19,6 +19,7 @@ pub(crate) use levels::VectorFormat;
 
 use crate::WeightType;
 use crate::activation::QuantisedActivations;
+use crate::attention::CacheValue;
 use crate::attention::tile::{Head, Tile, attend_in};
 use crate::gated::{GateFunction, gate_in};
 use std::cell::Cell;
@@ -52,37 +53,71 @@ pub(crate) fn has_avx512_vnni() -> bool {
 }
 
 /// Attention with AVX2 and FMA.
-pub(crate) fn attend_avx2(
-    head: &Head<'_>,
+pub(crate) fn attend_avx2<E: CacheValue>(
+    head: &Head<'_, E>,
     tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
 ) {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn compiled(head: &Head<'_>, tile: &Tile<'_>, scores: &mut Vec<f32>, out: &mut [f32]) {
+    fn compiled<E: CacheValue>(
+        head: &Head<'_, E>,
+        tile: &Tile<'_>,
+        scores: &mut Vec<f32>,
+        out: &mut [f32],
+    ) {
         // SAFETY: this function is compiled with the features of the vector.
-        unsafe { attend_in::<OnVectors<avx2::Avx2>>(head, tile, scores, out) }
+        unsafe { attend_in::<OnVectors<avx2::Avx2>, E>(head, tile, scores, out) }
     }
     assert!(has_avx2());
     // SAFETY: the CPU has just been asked.
-    unsafe { compiled(head, tile, scores, out) }
+    unsafe { compiled::<E>(head, tile, scores, out) }
 }
 
 /// Attention with AVX-512.
-pub(crate) fn attend_avx512(
-    head: &Head<'_>,
+pub(crate) fn attend_avx512<E: CacheValue>(
+    head: &Head<'_, E>,
     tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
 ) {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn compiled(head: &Head<'_>, tile: &Tile<'_>, scores: &mut Vec<f32>, out: &mut [f32]) {
+    fn compiled<E: CacheValue>(
+        head: &Head<'_, E>,
+        tile: &Tile<'_>,
+        scores: &mut Vec<f32>,
+        out: &mut [f32],
+    ) {
         // SAFETY: this function is compiled with the features of the vector.
-        unsafe { attend_in::<OnVectors<avx512::Avx512>>(head, tile, scores, out) }
+        unsafe { attend_in::<OnVectors<avx512::Avx512>, E>(head, tile, scores, out) }
     }
     assert!(has_avx512_vnni());
     // SAFETY: the CPU has just been asked.
-    unsafe { compiled(head, tile, scores, out) }
+    unsafe { compiled::<E>(head, tile, scores, out) }
+}
+
+/// Rounds to f16 with F16C.
+pub(crate) fn store_f16_avx2(values: &[f32], stored: &mut [u16]) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn compiled(values: &[f32], stored: &mut [u16]) {
+        // SAFETY: this function is compiled with the features of the vector.
+        unsafe { attention::store_f16::<avx2::Avx2>(values, stored) }
+    }
+    assert!(has_avx2());
+    // SAFETY: the CPU has just been asked.
+    unsafe { compiled(values, stored) }
+}
+
+/// Rounds to f16 with AVX-512.
+pub(crate) fn store_f16_avx512(values: &[f32], stored: &mut [u16]) {
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn compiled(values: &[f32], stored: &mut [u16]) {
+        // SAFETY: this function is compiled with the features of the vector.
+        unsafe { attention::store_f16::<avx512::Avx512>(values, stored) }
+    }
+    assert!(has_avx512_vnni());
+    // SAFETY: the CPU has just been asked.
+    unsafe { compiled(values, stored) }
 }
 
 /// [`gate_in`] with AVX2.

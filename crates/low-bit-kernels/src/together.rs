@@ -21,7 +21,7 @@ const TILE_ROWS: usize = 16;
 
 thread_local! {
     /// Quantised activations of the last call on this thread, kept for their buffers.
-    static ACTIVATIONS: Cell<Vec<QuantisedActivations>> = const { Cell::new(Vec::new()) };
+    static ACTIVATIONS: Cell<Vec<Prepared>> = const { Cell::new(Vec::new()) };
 }
 
 /// Some rows of a matrix and where their products go.
@@ -66,29 +66,19 @@ pub fn matmul_together(
     // Taken rather than borrowed: the pool may run another product on this thread while this one
     // waits for its chunks.
     let mut buffers = ACTIVATIONS.take();
-    let quantised = quantise(products, activations, &mut buffers);
-    let jobs = products
-        .iter_mut()
-        .filter(|product| !product.rows.is_empty())
-        .map(|product| Job {
-            matrix: product.matrix,
-            activations: match quantised.iter().find(|of| of.0.suits(product.matrix)) {
-                Some((_, index)) => Activations::Quantised(&buffers[*index]),
-                None => Activations::Float {
-                    values: activations,
-                    cols: product.matrix.cols(),
-                },
-            },
-            first_row: product.rows.start,
-            output: &mut *product.output,
-        });
-    run(jobs.collect(), tokens);
+    let forms = quantise(products, activations, &mut buffers);
+    let call = Call {
+        values: activations,
+        tokens,
+        quantised: &buffers[..forms],
+    };
+    call.run(products);
     ACTIVATIONS.set(buffers);
     Ok(())
 }
 
 /// What quantised activations are made for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     weight_type: WeightType,
     set: crate::InstructionSet,
@@ -101,107 +91,162 @@ impl Form {
             set: matrix.instruction_set(),
         }
     }
-
-    fn suits(self, matrix: &WeightMatrix) -> bool {
-        self == Self::of(matrix)
-    }
 }
 
-/// Quantises for every form that the products ask for, each into the buffer of the index beside it.
-fn quantise(
-    products: &[Product<'_>],
-    activations: &[f32],
-    buffers: &mut Vec<QuantisedActivations>,
-) -> Vec<(Form, usize)> {
-    let mut forms: Vec<(Form, usize)> = Vec::new();
+/// Activations quantised for one form.
+#[derive(Debug)]
+struct Prepared {
+    form: Form,
+    activations: QuantisedActivations,
+}
+
+/// Quantises for every form that the products ask for, into the first of `buffers`; how many those
+/// are.
+fn quantise(products: &[Product<'_>], activations: &[f32], buffers: &mut Vec<Prepared>) -> usize {
+    let mut forms = 0;
     for product in products {
         let (matrix, form) = (product.matrix, Form::of(product.matrix));
-        if matrix.weight_type().is_float() || forms.iter().any(|known| known.0 == form) {
+        let known = buffers[..forms].iter().any(|known| known.form == form);
+        if matrix.weight_type().is_float() || product.rows.is_empty() || known {
             continue;
         }
-        let index = forms.len();
-        if buffers.len() == index {
-            buffers.push(QuantisedActivations::default());
+        if buffers.len() == forms {
+            buffers.push(Prepared {
+                form,
+                activations: QuantisedActivations::default(),
+            });
         }
+        let prepared = &mut buffers[forms];
+        prepared.form = form;
         with_block_format!(form.weight_type, F =>
-            product::quantise::<F>(form.set, activations, matrix.cols(), &mut buffers[index]), float => ());
-        forms.push((form, index));
+            product::quantise::<F>(form.set, activations, matrix.cols(), &mut prepared.activations), float => ());
+        forms += 1;
     }
     forms
 }
 
-/// One product on its way to the threads.
-struct Job<'a> {
-    matrix: &'a WeightMatrix,
-    activations: Activations<'a>,
-    first_row: usize,
-    /// `[tokens, rows]`.
-    output: &'a mut [f32],
+/// What all products of a call multiply with.
+struct Call<'a> {
+    /// `[tokens, cols]`.
+    values: &'a [f32],
+    tokens: usize,
+    quantised: &'a [Prepared],
 }
 
-/// Cuts the rows of all jobs over the threads of the pool.
-fn run(mut jobs: Vec<Job<'_>>, tokens: usize) {
-    let work = jobs.iter().fold(0_usize, |work, job| {
-        work.saturating_add(job.output.len().saturating_mul(job.matrix.cols()))
-    });
-    let threads = rayon::current_num_threads();
-    let chunks = match threads {
-        1 => 1,
-        _ => (work / LEAST_WORK_PER_CHUNK).clamp(1, threads.saturating_mul(CHUNKS_PER_THREAD)),
-    };
-    if chunks == 1 {
-        for job in &mut jobs {
-            let rows = job.output.len() / tokens;
-            let mut outputs: Vec<&mut [f32]> = Vec::new();
-            if tokens == 1 {
-                job.matrix
-                    .chunk(job.first_row, &job.activations, &mut [job.output]);
-            } else {
-                outputs.extend(job.output.chunks_exact_mut(rows));
-                job.matrix
-                    .chunk(job.first_row, &job.activations, &mut outputs);
+impl Call<'_> {
+    /// Cuts the rows of all products over the threads of the pool.
+    fn run(&self, products: &mut [Product<'_>]) {
+        let work = products.iter().fold(0_usize, |work, product| {
+            let cols = product.matrix.cols();
+            work.saturating_add(product.output.len().saturating_mul(cols))
+        });
+        let threads = rayon::current_num_threads();
+        let chunks = match threads {
+            1 => 1,
+            _ => (work / LEAST_WORK_PER_CHUNK).clamp(1, threads.saturating_mul(CHUNKS_PER_THREAD)),
+        };
+        match (chunks, self.tokens) {
+            (1, _) => products.iter_mut().for_each(|product| self.whole(product)),
+            (_, 1) => self.split(products, work / chunks),
+            _ => self.rows(products, work / chunks),
+        }
+    }
+
+    /// Products of one row, halved until a part is a chunk of `work`. Nothing is allocated for it:
+    /// this is what a decoded token goes through, hundreds of times.
+    fn split(&self, products: &mut [Product<'_>], work: usize) {
+        match products {
+            [] => {}
+            [product] => {
+                let rows = self.chunk_rows(product, work);
+                let chunks = product.rows.len().div_ceil(rows);
+                if chunks <= 1 {
+                    return self.whole(product);
+                }
+                let (left, right) = product.split_at(chunks / 2 * rows);
+                rayon::join(
+                    || self.split(&mut [left], work),
+                    || self.split(&mut [right], work),
+                );
+            }
+            several => {
+                let (left, right) = several.split_at_mut(several.len() / 2);
+                rayon::join(|| self.split(left, work), || self.split(right, work));
             }
         }
-        return;
     }
-    let chunk_rows = |job: &Job<'_>| {
-        let rows = (work / chunks).div_ceil(job.matrix.cols().saturating_mul(tokens));
-        rows.max(1).next_multiple_of(TILE_ROWS)
-    };
-    if tokens == 1 {
-        let mut pieces = Vec::with_capacity(chunks + jobs.len());
-        for job in &mut jobs {
-            let rows = chunk_rows(job);
-            let (matrix, activations, first_row) = (job.matrix, &job.activations, job.first_row);
-            for (index, output) in job.output.chunks_mut(rows).enumerate() {
-                pieces.push((matrix, activations, first_row + index * rows, output));
+
+    /// Products of several rows, in chunks of `work`.
+    fn rows(&self, products: &mut [Product<'_>], work: usize) {
+        let mut pieces = Vec::new();
+        for product in products.iter_mut().filter(|it| !it.rows.is_empty()) {
+            let (matrix, first_row, count) =
+                (product.matrix, product.rows.start, product.rows.len());
+            let rows = self.chunk_rows(product, work);
+            let of_product = pieces.len();
+            for start in (0..count).step_by(rows) {
+                let outputs: Vec<&mut [f32]> = Vec::with_capacity(self.tokens);
+                pieces.push((matrix, first_row + start, outputs));
+            }
+            for row in product.output.chunks_exact_mut(count) {
+                let pieces = pieces[of_product..].iter_mut();
+                for (piece, output) in pieces.zip(row.chunks_mut(rows)) {
+                    piece.2.push(output);
+                }
             }
         }
         pieces
             .into_par_iter()
-            .for_each(|(matrix, activations, start, output)| {
-                matrix.chunk(start, activations, &mut [output]);
+            .for_each(|(matrix, start, mut outputs)| {
+                matrix.chunk(start, &self.activations(matrix), &mut outputs);
             });
-        return;
     }
-    let mut pieces = Vec::with_capacity(chunks + jobs.len());
-    for job in &mut jobs {
-        let (rows, count) = (chunk_rows(job), job.output.len() / tokens);
-        let (matrix, activations, first_row) = (job.matrix, &job.activations, job.first_row);
-        let of_job = pieces.len();
-        for start in (0..count).step_by(rows) {
-            let outputs: Vec<&mut [f32]> = Vec::with_capacity(tokens);
-            pieces.push((matrix, activations, first_row + start, outputs));
+
+    /// A product on this thread.
+    fn whole(&self, product: &mut Product<'_>) {
+        let (matrix, start, count) = (product.matrix, product.rows.start, product.rows.len());
+        if count == 0 {
+            return;
         }
-        for row in job.output.chunks_exact_mut(count) {
-            for (piece, output) in pieces[of_job..].iter_mut().zip(row.chunks_mut(rows)) {
-                piece.3.push(output);
-            }
+        let activations = self.activations(matrix);
+        if self.tokens == 1 {
+            return matrix.chunk(start, &activations, &mut [product.output]);
+        }
+        let mut outputs: Vec<&mut [f32]> = product.output.chunks_exact_mut(count).collect();
+        matrix.chunk(start, &activations, &mut outputs);
+    }
+
+    /// Rows of a chunk of `work` multiply-adds, whole tiles.
+    fn chunk_rows(&self, product: &Product<'_>, work: usize) -> usize {
+        let per_row = product.matrix.cols().saturating_mul(self.tokens);
+        work.div_ceil(per_row).max(1).next_multiple_of(TILE_ROWS)
+    }
+
+    fn activations(&self, matrix: &WeightMatrix) -> Activations<'_> {
+        let form = Form::of(matrix);
+        match self.quantised.iter().find(|known| known.form == form) {
+            Some(prepared) => Activations::Quantised(&prepared.activations),
+            None => Activations::Float {
+                values: self.values,
+                cols: matrix.cols(),
+            },
         }
     }
-    pieces
-        .into_par_iter()
-        .for_each(|(matrix, activations, start, mut outputs)| {
-            matrix.chunk(start, activations, &mut outputs);
-        });
+}
+
+impl Product<'_> {
+    /// The first `middle` rows, and those after them, of a product with one activation row.
+    fn split_at(&mut self, middle: usize) -> (Product<'_>, Product<'_>) {
+        let (left, right) = self.output.split_at_mut(middle);
+        let at = self.rows.start + middle;
+        let part = |rows, output| Product {
+            matrix: self.matrix,
+            rows,
+            output,
+        };
+        (
+            part(self.rows.start..at, left),
+            part(at..self.rows.end, right),
+        )
+    }
 }

@@ -1,7 +1,7 @@
 //! A sequence gives the same bits whole, in pieces and token by token, and after a roll-back.
 
 use candle_core::Tensor;
-use decoder_models::{Decoder, Error, LmHead, Pass, Weight};
+use decoder_models::{Decoder, Error, KvPrecision, LmHead, Pass, Weight};
 
 use crate::fixture::{CASES, EMBEDDING, Fixture, Stored, bits};
 
@@ -9,8 +9,9 @@ use crate::fixture::{CASES, EMBEDDING, Fixture, Stored, bits};
 fn pieces_give_the_bits_of_the_whole() {
     for case in CASES {
         let fixture = Fixture::load(case);
-        for stored in Stored::ALL {
-            let model = fixture.model(stored);
+        let models = Stored::ALL.map(|stored| (stored, fixture.model(stored)));
+        let exact = (Stored::F32, fixture.exact_model(Stored::F32));
+        for (stored, model) in models.into_iter().chain([exact]) {
             let ids = &fixture
                 .runs
                 .iter()
@@ -42,14 +43,14 @@ fn a_released_window_changes_no_bit_and_bounds_the_memory() {
         .collect();
     let whole = bits(&model.logits(&ids));
 
-    let mut cache = model.decoder.new_cache(ids.len());
+    let mut cache = model.new_cache(ids.len());
     let mut logits = Vec::new();
     for chunk in ids.chunks(9) {
         logits.extend(bits(&model.continue_with(chunk, &mut cache)));
     }
     assert!(whole == logits);
     // Two sliding layers need 16 + 9 positions of 700, and have at most a few steps of 64.
-    let position_bytes = 2 * model.config.key_value_size() * size_of::<f32>();
+    let position_bytes = 2 * model.config.key_value_size() * size_of::<u16>();
     assert!(
         cache.allocated_bytes() < (700 * 3 / 2 + 2 * 256) * position_bytes,
         "{}",
@@ -71,7 +72,7 @@ fn a_rolled_back_sequence_continues_as_if_nothing_had_been() {
         let ids = &fixture.runs[0].input_ids[..30];
         let whole = bits(&model.logits(ids));
 
-        let mut cache = model.decoder.new_cache(64);
+        let mut cache = model.new_cache(64);
         model.continue_with(&ids[..20], &mut cache);
         model.continue_with(&[5, 4, 3, 2, 1], &mut cache);
         cache.truncate(20).unwrap();
@@ -107,19 +108,21 @@ fn a_pass_over_a_decoder_that_is_still_loading_gives_the_same_bits() {
         let model = fixture.model(Stored::Q8_0);
         let ids = &fixture.runs[0].input_ids[..];
         let hidden = model.embed(ids);
-        let mut cache = model.decoder.new_cache(ids.len());
-        let whole = bits_of(&model.decoder.forward(&hidden, &mut cache).unwrap());
+        let mut cache = model.decoder.new_cache(ids.len(), KvPrecision::F16);
+        let whole = model.decoder.forward(&hidden, &mut cache).unwrap();
+        let whole = bits(&values_of(&whole));
 
         let decoder = Decoder::unloaded(&fixture.config());
         let source = fixture.source(Stored::Q8_0);
-        let mut cache = decoder.new_cache(ids.len());
+        let mut cache = decoder.new_cache(ids.len(), KvPrecision::F16);
         let missing = decoder
             .forward(&hidden, &mut cache)
             .unwrap_err()
             .to_string();
         assert_eq!(missing, "stage 0 of the decoder is not loaded", "{case}");
         assert_eq!(cache.len(), 0);
-        let mut pass = Pass::begin(&decoder, &hidden, &mut cache).unwrap();
+        let mut states = values_of(&hidden);
+        let mut pass = Pass::begin(&decoder, &mut states, &mut cache).unwrap();
         for stage in 0..decoder.stages() {
             assert_eq!(pass.next_stage(), stage);
             let missing = pass.run(stage + 1).unwrap_err();
@@ -127,7 +130,8 @@ fn a_pass_over_a_decoder_that_is_still_loading_gives_the_same_bits() {
             decoder.load_stage(stage, &source).unwrap();
             pass.run(stage + 1).unwrap();
         }
-        assert!(whole == bits_of(&pass.finish().unwrap()), "{case}");
+        pass.finish().unwrap();
+        assert!(whole == bits(&states), "{case}");
         assert_eq!(cache.len(), ids.len());
     }
 }
@@ -136,8 +140,9 @@ fn a_pass_over_a_decoder_that_is_still_loading_gives_the_same_bits() {
 fn a_pass_that_has_not_seen_every_stage_does_not_finish() {
     let fixture = Fixture::load(CASES[0]);
     let model = fixture.model(Stored::Bf16);
-    let mut cache = model.decoder.new_cache(4);
-    let mut pass = Pass::begin(&model.decoder, &model.embed(&[1, 2]), &mut cache).unwrap();
+    let mut cache = model.decoder.new_cache(4, KvPrecision::F16);
+    let mut states = values_of(&model.embed(&[1, 2]));
+    let mut pass = Pass::begin(&model.decoder, &mut states, &mut cache).unwrap();
     pass.run(1).unwrap();
     assert!(matches!(
         pass.finish(),
@@ -161,7 +166,7 @@ fn a_part_of_the_head_gives_the_logits_of_its_rows() {
         else {
             panic!("{case}: a dense head")
         };
-        let mut cache = model.decoder.new_cache(3);
+        let mut cache = model.decoder.new_cache(3, KvPrecision::F16);
         let hidden = model.decoder.forward(&model.embed(&[1, 2, 3]), &mut cache);
         let hidden = hidden.unwrap().narrow(0, 2, 1).unwrap();
         let whole = bits(&model.head.logits(&hidden).unwrap());
@@ -180,6 +185,6 @@ fn a_part_of_the_head_gives_the_logits_of_its_rows() {
     }
 }
 
-fn bits_of(hidden: &Tensor) -> Vec<u32> {
-    bits(&hidden.flatten_all().unwrap().to_vec1::<f32>().unwrap())
+fn values_of(hidden: &Tensor) -> Vec<f32> {
+    hidden.flatten_all().unwrap().to_vec1().unwrap()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use candle_core::Tensor;
 use decoder_models::{
-    Decoder, DecoderConfig, Error, KvCache, LmHead, Weight, WeightSource, embed_rows,
+    Decoder, DecoderConfig, Error, KvCache, KvPrecision, LmHead, Weight, WeightSource, embed_rows,
 };
 use gkq_v2::Dtype;
 use low_bit_kernels::{WeightType, quantise_rows};
@@ -108,8 +108,17 @@ impl Fixture {
         MapSource(self.tensors.iter().map(weight).collect())
     }
 
+    /// The model with the keys and values of every user.
     pub(crate) fn model(&self, stored: Stored) -> Model {
         Model::load(self.config(), &self.source(stored))
+    }
+
+    /// The model with keys and values as transformers has them.
+    pub(crate) fn exact_model(&self, stored: Stored) -> Model {
+        Model {
+            kv_precision: KvPrecision::F32,
+            ..self.model(stored)
+        }
     }
 }
 
@@ -128,6 +137,7 @@ pub(crate) struct Model {
     pub(crate) config: DecoderConfig,
     pub(crate) decoder: Decoder,
     pub(crate) head: LmHead,
+    pub(crate) kv_precision: KvPrecision,
     embedding: (Dtype, Bytes),
 }
 
@@ -144,8 +154,13 @@ impl Model {
             config,
             decoder,
             head,
+            kv_precision: KvPrecision::default(),
             embedding: (dtype, bytes),
         }
+    }
+
+    pub(crate) fn new_cache(&self, capacity: usize) -> KvCache {
+        self.decoder.new_cache(capacity, self.kv_precision)
     }
 
     pub(crate) fn embed(&self, ids: &[usize]) -> Tensor {
@@ -160,7 +175,7 @@ impl Model {
 
     /// Logits of every position, `[ids.len(), vocab_size]`, fed in pieces of the given lengths.
     pub(crate) fn logits_in(&self, ids: &[usize], pieces: impl Iterator<Item = usize>) -> Vec<f32> {
-        let mut cache = self.decoder.new_cache(ids.len());
+        let mut cache = self.new_cache(ids.len());
         let mut logits = Vec::new();
         let mut rest = ids;
         for piece in pieces {

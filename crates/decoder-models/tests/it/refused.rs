@@ -112,7 +112,7 @@ fn a_head_of_another_shape_is_refused() {
 #[test]
 fn hidden_states_of_another_form_are_refused() {
     let model = Fixture::load("qwen3").model(Stored::F32);
-    let mut cache = model.decoder.new_cache(8);
+    let mut cache = model.new_cache(8);
     for hidden in [
         Tensor::zeros((1, 65), DType::F32, &Device::Cpu).unwrap(),
         Tensor::zeros((0, 64), DType::F32, &Device::Cpu).unwrap(),
@@ -145,7 +145,7 @@ fn a_transposed_tensor_is_taken() {
     let run = |hidden: &Tensor| {
         let out = model
             .decoder
-            .forward(hidden, &mut model.decoder.new_cache(100))
+            .forward(hidden, &mut model.new_cache(100))
             .unwrap();
         bits(&model.head.logits(&out).unwrap())
     };
@@ -157,7 +157,7 @@ fn a_full_cache_refuses_and_stays_usable() {
     let fixture = Fixture::load("llama-tied");
     let model = fixture.model(Stored::Q8_0);
     let ids = &fixture.runs[0].input_ids[..12];
-    let mut cache = model.decoder.new_cache(10);
+    let mut cache = model.new_cache(10);
     model.continue_with(&ids[..8], &mut cache);
     let error = model
         .decoder
@@ -174,7 +174,7 @@ fn a_full_cache_refuses_and_stays_usable() {
 fn another_models_cache_is_refused() {
     let small = Fixture::load("llama-tied").model(Stored::F32);
     let other = Fixture::load("gemma3").model(Stored::F32);
-    let mut cache = small.decoder.new_cache(4);
+    let mut cache = small.new_cache(4);
     let error = other
         .decoder
         .forward(&other.embed(&[1]), &mut cache)

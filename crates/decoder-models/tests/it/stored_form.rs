@@ -32,13 +32,13 @@ fn interleaved_rows_give_the_same_answer() {
             tensor.values = interleave_rows(&tensor.values, cols, head_dim);
         }
     }
-    let halves = fixture.model(Stored::F32).logits(&ids);
+    let halves = fixture.exact_model(Stored::F32).logits(&ids);
     assert!(
         largest_difference(&halves, &fixture.runs[0].logits.values) > 0.1,
         "the order matters"
     );
     fixture.config_json = with_gkq(&fixture.config_json, r#"{ "rope_layout": "interleaved" }"#);
-    let logits = fixture.model(Stored::F32).logits(&ids);
+    let logits = fixture.exact_model(Stored::F32).logits(&ids);
     assert!(largest_difference(&logits, &fixture.runs[0].logits.values) <= 1e-4);
 }
 
@@ -55,7 +55,7 @@ fn norms_that_include_their_one_give_the_same_answer() {
         &fixture.config_json,
         r#"{ "norm_weight_includes_one": true }"#,
     );
-    let logits = fixture.model(Stored::F32).logits(&ids);
+    let logits = fixture.exact_model(Stored::F32).logits(&ids);
     assert!(largest_difference(&logits, &fixture.runs[0].logits.values) <= 1e-4);
 }
 
@@ -79,7 +79,7 @@ fn divisors_of_frequencies_stand_for_llama3_scaling() {
     let plain = serde_json::to_string(&fields).unwrap();
     let (ids, expected) = (run.input_ids.clone(), run.logits.values.clone());
     let compare = |fixture: &Fixture| {
-        let logits = fixture.model(Stored::F32).logits(&ids);
+        let logits = fixture.exact_model(Stored::F32).logits(&ids);
         largest_difference(&logits[logits.len() - expected.len()..], &expected)
     };
     fixture.config_json.clone_from(&plain);

@@ -5,19 +5,18 @@ use super::Waiting;
 use crate::error::Error;
 use crate::head::Chunk;
 use crate::model::Model;
-use candle_core::Tensor;
 use decoder_models::{DecoderConfig, LmHead, Weight};
 use gkq_v2::Dtype;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Logits `[vocabulary]` of `hidden`, `[1, hidden_size]`.
+/// Logits `[vocabulary]` of one hidden state, `[hidden_size]`.
 ///
 /// # Errors
 /// [`Error::Head`] where the head cannot be loaded, [`Error::Cancelled`].
 pub(super) fn first_logits(
     model: &Model,
-    hidden: &Tensor,
+    hidden: &[f32],
     waiting: &Waiting,
 ) -> Result<Vec<f32>, Error> {
     let config = model.layers.decoder().config();
@@ -55,7 +54,7 @@ impl Early {
         chunk: &Chunk,
         dtype: Dtype,
         config: &DecoderConfig,
-        hidden: &Tensor,
+        hidden: &[f32],
     ) -> Result<(), Error> {
         if chunk.attempt != self.attempt {
             self.attempt = chunk.attempt;
@@ -67,14 +66,14 @@ impl Early {
             shape: vec![rows.len(), config.hidden_size],
             bytes: chunk.bytes.clone(),
         };
-        let part = LmHead::of_rows(rows.len(), weight, config)?.logits(hidden)?;
-        self.put(rows.clone(), &part);
+        let part = LmHead::of_rows(rows.len(), weight, config)?;
+        part.logits_of_into(0..rows.len(), hidden, self.logits_of(&rows))?;
         self.done.push(rows);
         Ok(())
     }
 
     /// What is missing, from the whole head, whose bytes are those of `attempt`.
-    fn complete(&mut self, attempt: u32, head: &LmHead, hidden: &Tensor) -> Result<(), Error> {
+    fn complete(&mut self, attempt: u32, head: &LmHead, hidden: &[f32]) -> Result<(), Error> {
         if self.attempt != attempt {
             self.done.clear();
         }
@@ -89,19 +88,19 @@ impl Early {
         Ok(())
     }
 
-    fn fill(&mut self, rows: Range<usize>, head: &LmHead, hidden: &Tensor) -> Result<(), Error> {
+    fn fill(&mut self, rows: Range<usize>, head: &LmHead, hidden: &[f32]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());
         }
-        let logits = head.logits_of(rows.clone(), hidden)?;
-        self.put(rows, &logits);
-        Ok(())
+        let logits = self.logits_of(&rows);
+        Ok(head.logits_of_into(rows, hidden, logits)?)
     }
 
-    fn put(&mut self, rows: Range<usize>, logits: &[f32]) {
+    /// The place of these rows' logits.
+    fn logits_of(&mut self, rows: &Range<usize>) -> &mut [f32] {
         if self.logits.len() < rows.end {
             self.logits.resize(rows.end, 0.0);
         }
-        self.logits[rows].copy_from_slice(logits);
+        &mut self.logits[rows.clone()]
     }
 }

@@ -2,7 +2,7 @@
 //! side, each computed afresh, its first token replaced by BOS where the model adds one, the second
 //! half of each scored. What is left over at the end of the text is not used.
 
-use super::{Waiting, forward, positions};
+use super::{Waiting, forward};
 use crate::embedding::CHUNK_TOKENS;
 use crate::error::Error;
 use crate::model::Model;
@@ -123,22 +123,25 @@ fn score(
     waiting: &Waiting,
 ) -> Result<Vec<f64>, Error> {
     let first = window.len() / 2;
-    let mut cache: KvCache = model.layers.decoder().new_cache(window.len());
+    let decoder = model.layers.decoder();
+    let mut cache: KvCache = decoder.new_cache(window.len(), model.kv_precision);
+    let width = decoder.config().hidden_size;
+    let (mut hidden, mut logits) = (Vec::new(), Vec::new());
     let mut losses = Vec::with_capacity(window.len() - first);
     for (chunk_at, chunk) in window.chunks(CHUNK_TOKENS).enumerate() {
         if waiting.cancel.is_cancelled() {
             return Err(Error::Cancelled);
         }
         let rows = waiting.wait(model.embedding.rows(chunk, Phase::Prefill, &model.traffic))?;
-        let hidden = forward(model, &rows, &mut cache, waiting)?;
+        forward(model, &rows, &mut cache, &mut hidden, waiting)?;
         // Positions of this chunk that are scored, and that have a next token.
         let begin = chunk_at * CHUNK_TOKENS;
         let end = chunk.len().min(window.len() - 1 - begin);
         let mut at = first.saturating_sub(begin).min(end);
         while at < end {
             let count = HEAD_POSITIONS.min(end - at);
-            let hidden = positions(&hidden, at, count)?;
-            let logits = head.logits(&hidden)?;
+            let positions = &hidden[at * width..(at + count) * width];
+            head.logits_into(positions, &mut logits)?;
             let next = &window[begin + at + 1..];
             for (logits, &next) in logits.chunks_exact(head.vocab_size()).zip(next) {
                 losses.push(loss(logits, next)?);

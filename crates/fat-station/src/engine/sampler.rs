@@ -68,6 +68,8 @@ impl SamplingOptions {
 pub struct Sampler {
     options: SamplingOptions,
     rng: ChaCha12Rng,
+    /// Of the last draw, kept for its buffer: as long as the vocabulary.
+    candidates: Vec<Candidate>,
 }
 
 impl Sampler {
@@ -81,6 +83,7 @@ impl Sampler {
         Ok(Self {
             options,
             rng: ChaCha12Rng::seed_from_u64(seed),
+            candidates: Vec::new(),
         })
     }
 
@@ -93,10 +96,11 @@ impl Sampler {
         if self.options.temperature == 0.0 {
             return token_id(best);
         }
-        let kept = self.kept(logits, logits[best]);
+        self.keep(logits, logits[best]);
+        let kept = &self.candidates;
         let total: f64 = kept.iter().map(|candidate| candidate.weight).sum();
         let mut left = self.rng.random::<f64>() * total;
-        for candidate in &kept {
+        for candidate in kept {
             left -= candidate.weight;
             if left < 0.0 {
                 return token_id(candidate.index);
@@ -106,17 +110,17 @@ impl Sampler {
         token_id(kept.last().map_or(best, |candidate| candidate.index))
     }
 
-    /// The candidates that may be drawn, most likely first, with weights relative to the best one.
-    fn kept(&self, logits: &[f32], best: f32) -> Vec<Candidate> {
+    /// Sets the candidates that may be drawn, most likely first, with weights relative to the best
+    /// one.
+    fn keep(&mut self, logits: &[f32], best: f32) {
         let temperature = f64::from(self.options.temperature);
-        let mut candidates: Vec<Candidate> = logits
-            .iter()
-            .enumerate()
-            .map(|(index, &logit)| Candidate {
-                index,
-                weight: ((f64::from(logit) - f64::from(best)) / temperature).exp(),
-            })
-            .collect();
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        let all = logits.iter().enumerate();
+        candidates.extend(all.map(|(index, &logit)| Candidate {
+            index,
+            weight: ((f64::from(logit) - f64::from(best)) / temperature).exp(),
+        }));
         let order = |a: &Candidate, b: &Candidate| {
             b.weight.total_cmp(&a.weight).then(a.index.cmp(&b.index))
         };
@@ -141,10 +145,10 @@ impl Sampler {
         // The best candidate's weight is exp(0) = 1, so min-p is a bound on the weight itself.
         let least = f64::from(self.options.min_p);
         candidates.retain(|candidate| candidate.weight >= least);
-        candidates
     }
 }
 
+#[derive(Debug)]
 struct Candidate {
     index: usize,
     weight: f64,

@@ -3,13 +3,12 @@
 use super::first_logits::first_logits;
 use super::sampler::{Sampler, SamplingOptions};
 use super::stop::{StopMatcher, StopOutcome};
-use super::{Waiting, forward, positions};
-use crate::embedding::EmbeddedPrompt;
+use super::{Waiting, forward};
+use crate::embedding::{EmbeddedPrompt, HeldRow};
 use crate::error::Error;
 use crate::model::Model;
 use crate::telemetry;
 use crate::traffic::Phase;
-use candle_core::Tensor;
 use compact_tokenizer::DecodeStream;
 use decoder_models::KvCache;
 use std::time::Instant;
@@ -124,6 +123,8 @@ struct Session<'a> {
     model: &'a Model,
     options: &'a GenerateOptions,
     cache: KvCache,
+    /// What a pass begins and ends with; after the prompt `[1, hidden_size]`.
+    hidden: Vec<f32>,
     sampler: Sampler,
     characters: DecodeStream,
     stop: StopMatcher,
@@ -161,12 +162,16 @@ impl<'a> Session<'a> {
             options,
             // As long as the answer can get, and no longer: the rotary frequencies of some models
             // depend on it.
-            cache: model.layers.decoder().new_cache(length + steps),
+            cache: model
+                .layers
+                .decoder()
+                .new_cache(length + steps, model.kv_precision),
+            hidden: Vec::new(),
             sampler: Sampler::new(options.sampling)?,
             characters: DecodeStream::new(&model.language.tokenizer),
             stop: StopMatcher::new(&options.stop),
             steps,
-            tokens: Vec::new(),
+            tokens: Vec::with_capacity(steps),
             first_token: None,
             approximated_rows: prompt.approximated_rows(),
         })
@@ -178,11 +183,11 @@ impl<'a> Session<'a> {
         waiting: &Waiting,
         sink: &mut dyn TokenSink,
     ) -> Result<FinishReason, Error> {
-        let hidden = self.prefill(prompt, waiting)?;
+        self.prefill(prompt, waiting)?;
         let span = telemetry::decode();
         let _entered = span.enter();
         let begun = Instant::now();
-        let finish = self.decode(&hidden, waiting, sink);
+        let finish = self.decode(waiting, sink);
         span.record("generated_tokens", self.tokens.len());
         span.record("seconds", begun.elapsed().as_secs_f64());
         let name = match &finish {
@@ -194,35 +199,44 @@ impl<'a> Session<'a> {
         finish
     }
 
-    /// The hidden state `[1, hidden_size]` of the prompt's last token.
-    fn prefill(&mut self, prompt: EmbeddedPrompt, waiting: &Waiting) -> Result<Tensor, Error> {
+    /// Leaves the hidden state of the prompt's last token, the only one whose logits are asked for.
+    fn prefill(&mut self, prompt: EmbeddedPrompt, waiting: &Waiting) -> Result<(), Error> {
         let span = telemetry::prefill(prompt.tokens.len());
         let _entered = span.enter();
         let begun = Instant::now();
         span.record("chunks", prompt.chunks.len());
-        let mut last = None;
         for chunk in prompt.chunks {
             if waiting.cancel.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let hidden = forward(self.model, &chunk, &mut self.cache, waiting)?;
-            last = Some(positions(&hidden, chunk.len() - 1, 1)?);
+            forward(
+                self.model,
+                &chunk,
+                &mut self.cache,
+                &mut self.hidden,
+                waiting,
+            )?;
         }
         span.record("seconds", begun.elapsed().as_secs_f64());
-        last.ok_or(Error::Request {
-            parameter: "prompt",
-            message: "prompt must have at least one token, found none".to_owned(),
-        })
+        let width = self.model.layers.decoder().config().hidden_size;
+        let Some(last) = self.hidden.rchunks_exact(width).next() else {
+            return Err(Error::Request {
+                parameter: "prompt",
+                message: "prompt must have at least one token, found none".to_owned(),
+            });
+        };
+        // A copy, so that the prompt's buffer is let go.
+        self.hidden = last.to_vec();
+        Ok(())
     }
 
     fn decode(
         &mut self,
-        hidden: &Tensor,
         waiting: &Waiting,
         sink: &mut dyn TokenSink,
     ) -> Result<FinishReason, Error> {
         let model = self.model;
-        let mut logits = first_logits(model, hidden, waiting)?;
+        let mut logits = first_logits(model, &self.hidden, waiting)?;
         let head = waiting.wait(model.head.get())?;
         loop {
             if waiting.cancel.is_cancelled() {
@@ -245,15 +259,11 @@ impl<'a> Session<'a> {
             if self.tokens.len() == self.steps {
                 return Ok(FinishReason::Length);
             }
-            let rows =
-                model
-                    .embedding
-                    .rows(std::slice::from_ref(&fed), Phase::Decode, &model.traffic);
-            let rows = waiting.wait(rows)?;
-            let approximated = rows.iter().filter(|row| row.is_approximated());
-            self.approximated_rows += approximated.count() as u64;
-            let hidden = forward(model, &rows, &mut self.cache, waiting)?;
-            logits = head.logits(&hidden)?;
+            let row = next_row(model, fed, waiting)?;
+            self.approximated_rows += u64::from(row.is_approximated());
+            let rows = std::slice::from_ref(&row);
+            forward(model, rows, &mut self.cache, &mut self.hidden, waiting)?;
+            head.logits_into(&self.hidden, &mut logits)?;
         }
     }
 
@@ -266,7 +276,7 @@ impl<'a> Session<'a> {
         let Some(piece) = self.characters.push(token) else {
             return Ok(false);
         };
-        match self.stop.push(&piece) {
+        match self.stop.push(piece) {
             StopOutcome::Continue(text) => show(&text, sink).map(|()| false),
             StopOutcome::Stop(text) => show(&text, sink).map(|()| true),
         }
@@ -279,12 +289,25 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if let Some(rest) = self.characters.finish()
-            && let StopOutcome::Stop(text) = self.stop.push(&rest)
+            && let StopOutcome::Stop(text) = self.stop.push(rest)
         {
             return show(&text, sink);
         }
         show(&self.stop.finish(), sink)
     }
+}
+
+/// The row of a token that is fed back. Most come from a matrix that is at hand, and then nothing is
+/// waited for.
+fn next_row(model: &Model, id: u32, waiting: &Waiting) -> Result<HeldRow, Error> {
+    let (embedding, traffic) = (&model.embedding, &model.traffic);
+    if let Some(row) = embedding.row_at_hand(id, Phase::Decode, traffic)? {
+        return Ok(row);
+    }
+    let rows = waiting.wait(embedding.rows(&[id], Phase::Decode, traffic))?;
+    rows.into_iter().next().ok_or(Error::Lost {
+        what: "the row of a token",
+    })
 }
 
 fn show(text: &str, sink: &mut dyn TokenSink) -> Result<(), Error> {

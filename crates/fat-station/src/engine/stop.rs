@@ -35,8 +35,12 @@ impl StopMatcher {
     }
 
     /// Takes the next piece of text.
-    pub fn push(&mut self, piece: &str) -> StopOutcome {
-        self.held.push_str(piece);
+    pub fn push(&mut self, piece: String) -> StopOutcome {
+        if self.held.is_empty() {
+            self.held = piece;
+        } else {
+            self.held.push_str(&piece);
+        }
         let first = self
             .stops
             .iter()
@@ -89,7 +93,7 @@ mod tests {
         let mut matcher = StopMatcher::new(&stops);
         let mut shown = Vec::new();
         for piece in pieces {
-            match matcher.push(piece) {
+            match matcher.push((*piece).to_owned()) {
                 StopOutcome::Continue(text) => shown.push(text),
                 StopOutcome::Stop(text) => {
                     shown.push(text);

@@ -1,6 +1,6 @@
 //! Attention against a plain f64 oracle, and its independence of the call it is part of.
 
-use super::{Attention, AttentionShape, KEY_BLOCK, KeyValues, attend, key_index};
+use super::{Attention, AttentionShape, CacheValue, KEY_BLOCK, KeyValues, attend, key_index};
 use crate::{Error, InstructionSet};
 use proptest::prelude::*;
 
@@ -13,11 +13,11 @@ fn noise(seed: u32, len: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-fn run(
+fn run<E: CacheValue>(
     set: InstructionSet,
     shape: &AttentionShape,
     q: &[f32],
-    cache: KeyValues<'_>,
+    cache: KeyValues<'_, E>,
     start: usize,
 ) -> Vec<f32> {
     let mut out = vec![f32::NAN; q.len()];
@@ -33,7 +33,7 @@ fn run(
 }
 
 /// The definition, in f64.
-fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_>, start: usize) -> Vec<f64> {
+fn oracle(shape: &AttentionShape, q: &[f32], cache: KeyValues<'_, f32>, start: usize) -> Vec<f64> {
     let AttentionShape {
         heads,
         kv_heads,
@@ -131,6 +131,26 @@ proptest! {
             }
         }
     }
+
+    /// Widening is exact, so halves give the bits of the f32 values that they stand for, and with them
+    /// everything that holds of those.
+    #[test]
+    fn halves_are_what_they_widen_to(shape in shapes(), seed in any::<u32>(), percent in 0_usize..100) {
+        let cache_len = shape.kv_heads * shape.capacity * shape.head_dim;
+        let halves = [seed, seed ^ 1].map(|seed| {
+            let mut halves = vec![0_u16; cache_len];
+            CacheValue::store(&noise(seed, cache_len), &mut halves).expect("equal lengths");
+            halves
+        });
+        let widened = halves.each_ref().map(|halves| halves.iter().map(|half| half.widen()).collect::<Vec<f32>>());
+        let start = shape.capacity * percent / 100;
+        let q = noise(seed ^ 2, (shape.capacity - start) * shape.heads * shape.head_dim);
+        for set in InstructionSet::ALL.into_iter().filter(|set| set.is_available()) {
+            let expected = run(set, &shape, &q, KeyValues { keys: &widened[0], values: &widened[1] }, start);
+            let found = run(set, &shape, &q, KeyValues { keys: &halves[0], values: &halves[1] }, start);
+            prop_assert!(same_bits(&found, &expected), "{set}");
+        }
+    }
 }
 
 fn same_bits(a: &[f32], b: &[f32]) -> bool {
@@ -195,7 +215,7 @@ fn call(
     cache_len: usize,
 ) -> Result<(), String> {
     let (q, mut out) = (vec![0.0; tokens * 32], vec![0.0; tokens * 32]);
-    let cache = vec![0.0; cache_len];
+    let cache = vec![0.0_f32; cache_len];
     let cache = KeyValues {
         keys: &cache,
         values: &cache,
@@ -235,7 +255,7 @@ fn contradictory_shapes_are_refused_by_name() {
         change(&mut shape);
         assert!(call(shape, 1, 0, 256).is_err(), "{shape:?}");
     }
-    let (q, mut out, cache) = ([0.0; 33], [0.0; 32], [0.0; 256]);
+    let (q, mut out, cache) = ([0.0; 33], [0.0; 32], [0.0_f32; 256]);
     let refused = attend(
         &GOOD,
         &q,

@@ -11,8 +11,8 @@
     reason = "the products are compiled for CPU features that their callers vouch for"
 )]
 
-use super::KEY_BLOCK;
 use super::softmax::{exponentiate, multiply_add};
+use super::{CacheValue, KEY_BLOCK};
 use crate::InstructionSet;
 use std::ops::Range;
 
@@ -21,11 +21,11 @@ use std::ops::Range;
 pub(crate) const MOST_ROWS: usize = 8;
 
 /// The keys and values of one head, and what becomes of a score.
-pub(crate) struct Head<'a> {
+pub(crate) struct Head<'a, E> {
     /// `[capacity / KEY_BLOCK, head_dim, KEY_BLOCK]`.
-    pub(crate) keys: &'a [f32],
+    pub(crate) keys: &'a [E],
     /// `[capacity, head_dim]`.
-    pub(crate) values: &'a [f32],
+    pub(crate) values: &'a [E],
     pub(crate) head_dim: usize,
     pub(crate) scale: f32,
     pub(crate) soft_cap: Option<f32>,
@@ -80,9 +80,9 @@ pub(crate) trait Products {
     ///
     /// # Safety
     /// The CPU has the instruction set.
-    unsafe fn scores<const R: usize>(
+    unsafe fn scores<E: CacheValue, const R: usize>(
         queries: [&[f32]; R],
-        keys: &[f32],
+        keys: &[E],
         scores: &mut [f32],
         stride: usize,
     );
@@ -92,9 +92,9 @@ pub(crate) trait Products {
     ///
     /// # Safety
     /// The CPU has the instruction set.
-    unsafe fn accumulate<const R: usize>(
+    unsafe fn accumulate<E: CacheValue, const R: usize>(
         weights: [&[f32]; R],
-        values: &[f32],
+        values: &[E],
         head_dim: usize,
         out: &mut [f32],
         outs: [usize; R],
@@ -109,9 +109,9 @@ impl Products for Plain {
     const VALUE_ROWS: usize = 2;
 
     #[inline(always)]
-    unsafe fn scores<const R: usize>(
+    unsafe fn scores<E: CacheValue, const R: usize>(
         queries: [&[f32]; R],
-        keys: &[f32],
+        keys: &[E],
         scores: &mut [f32],
         stride: usize,
     ) {
@@ -123,7 +123,7 @@ impl Products for Plain {
                 let mut sums = [0.0_f32; KEY_BLOCK];
                 for (x, keys) in query.iter().zip(block.as_chunks::<KEY_BLOCK>().0) {
                     for lane in 0..KEY_BLOCK {
-                        sums[lane] = multiply_add::<false>(*x, keys[lane], sums[lane]);
+                        sums[lane] = multiply_add::<false>(*x, keys[lane].widen(), sums[lane]);
                     }
                 }
                 scores.copy_from_slice(&sums);
@@ -132,9 +132,9 @@ impl Products for Plain {
     }
 
     #[inline(always)]
-    unsafe fn accumulate<const R: usize>(
+    unsafe fn accumulate<E: CacheValue, const R: usize>(
         weights: [&[f32]; R],
-        values: &[f32],
+        values: &[E],
         head_dim: usize,
         out: &mut [f32],
         outs: [usize; R],
@@ -143,7 +143,7 @@ impl Products for Plain {
             let out = &mut out[at..at + head_dim];
             for (weight, values) in weights.iter().zip(values.chunks_exact(head_dim)) {
                 for (sum, value) in out.iter_mut().zip(values) {
-                    *sum = multiply_add::<false>(*weight, *value, *sum);
+                    *sum = multiply_add::<false>(*weight, value.widen(), *sum);
                 }
             }
         }
@@ -151,9 +151,9 @@ impl Products for Plain {
 }
 
 /// Writes the attention of a tile's rows; `scores` is scratch.
-pub(crate) fn attend(
+pub(crate) fn attend<E: CacheValue>(
     set: InstructionSet,
-    head: &Head<'_>,
+    head: &Head<'_, E>,
     tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
@@ -167,7 +167,7 @@ pub(crate) fn attend(
         InstructionSet::Avx512Vnni => crate::simd::attend_avx512(head, tile, scores, out),
         _ => {
             // SAFETY: plain Rust asks nothing of the CPU.
-            unsafe { attend_in::<Plain>(head, tile, scores, out) }
+            unsafe { attend_in::<Plain, E>(head, tile, scores, out) }
         }
     }
 }
@@ -177,8 +177,8 @@ pub(crate) fn attend(
 /// # Safety
 /// The CPU has the instruction set of `P`.
 #[inline(always)]
-pub(crate) unsafe fn attend_in<P: Products>(
-    head: &Head<'_>,
+pub(crate) unsafe fn attend_in<P: Products, E: CacheValue>(
+    head: &Head<'_, E>,
     tile: &Tile<'_>,
     scores: &mut Vec<f32>,
     out: &mut [f32],
@@ -200,11 +200,11 @@ pub(crate) unsafe fn attend_in<P: Products>(
     let width = head.head_dim;
     let keys = &head.keys[origin * width..(origin + stride) * width];
     // SAFETY: the caller's duty.
-    unsafe { all_scores::<P>(tile, width, keys, scores, stride) };
+    unsafe { all_scores::<P, E>(tile, width, keys, scores, stride) };
     let mut sums = [0.0_f32; MOST_ROWS];
     for (index, (row, sum)) in rows.iter().zip(&mut sums).enumerate() {
         let seen = index * stride + row.first - origin..index * stride + row.end - origin;
-        *sum = weigh::<P>(head, &mut scores[seen]);
+        *sum = weigh::<P, E>(head, &mut scores[seen]);
         out[row.out..row.out + width].fill(0.0);
     }
     let weighted = Weighted {
@@ -244,10 +244,10 @@ pub(crate) unsafe fn attend_in<P: Products>(
 /// # Safety
 /// The CPU has the instruction set of `P`.
 #[inline(always)]
-unsafe fn all_scores<P: Products>(
+unsafe fn all_scores<P: Products, E: CacheValue>(
     tile: &Tile<'_>,
     width: usize,
-    keys: &[f32],
+    keys: &[E],
     scores: &mut [f32],
     stride: usize,
 ) {
@@ -259,19 +259,19 @@ unsafe fn all_scores<P: Products>(
         // SAFETY: the caller's duty.
         unsafe {
             if left >= 8 {
-                P::scores::<8>(queries(rows, q, width), keys, scores, stride);
+                P::scores::<E, 8>(queries(rows, q, width), keys, scores, stride);
                 done += 8;
             } else if left >= 4 {
-                P::scores::<4>(queries(rows, q, width), keys, scores, stride);
+                P::scores::<E, 4>(queries(rows, q, width), keys, scores, stride);
                 done += 4;
             } else if left == 3 {
-                P::scores::<3>(queries(rows, q, width), keys, scores, stride);
+                P::scores::<E, 3>(queries(rows, q, width), keys, scores, stride);
                 done += 3;
             } else if left == 2 {
-                P::scores::<2>(queries(rows, q, width), keys, scores, stride);
+                P::scores::<E, 2>(queries(rows, q, width), keys, scores, stride);
                 done += 2;
             } else {
-                P::scores::<1>(queries(rows, q, width), keys, scores, stride);
+                P::scores::<E, 1>(queries(rows, q, width), keys, scores, stride);
                 done += 1;
             }
         }
@@ -289,7 +289,7 @@ fn queries<'a, const R: usize>(rows: &[Row], q: &'a [f32], width: usize) -> [&'a
 
 /// A row's products to weights; the sum of those.
 #[inline(always)]
-fn weigh<P: Products>(head: &Head<'_>, scores: &mut [f32]) -> f32 {
+fn weigh<P: Products, E>(head: &Head<'_, E>, scores: &mut [f32]) -> f32 {
     for score in scores.iter_mut() {
         *score *= head.scale;
     }
@@ -306,17 +306,17 @@ fn weigh<P: Products>(head: &Head<'_>, scores: &mut [f32]) -> f32 {
 }
 
 /// Weights of all rows beside the values they belong to.
-struct Weighted<'a> {
+struct Weighted<'a, E> {
     rows: &'a [Row],
     /// `[rows, stride]`; a row's weights begin with that of position `origin`.
     scores: &'a [f32],
     stride: usize,
     origin: usize,
-    values: &'a [f32],
+    values: &'a [E],
     width: usize,
 }
 
-impl Weighted<'_> {
+impl<E: CacheValue> Weighted<'_, E> {
     /// Adds `positions` to one row.
     ///
     /// # Safety
@@ -378,6 +378,6 @@ impl Weighted<'_> {
         }
         let values = &self.values[positions.start * self.width..positions.end * self.width];
         // SAFETY: the caller's duty.
-        unsafe { P::accumulate::<R>(weights, values, self.width, out, outs) };
+        unsafe { P::accumulate::<E, R>(weights, values, self.width, out, outs) };
     }
 }

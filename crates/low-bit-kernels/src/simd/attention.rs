@@ -6,8 +6,21 @@
 )]
 
 use super::vector::{OnVectors, Vector};
-use crate::attention::KEY_BLOCK;
+use crate::WeightType;
 use crate::attention::tile::Products;
+use crate::attention::{CacheValue, KEY_BLOCK, key_index};
+use crate::half_bits::narrow_f16;
+
+/// Bytes that a prefetch brings.
+const CACHE_LINE: usize = 64;
+
+/// Steps of `of_keys` from a key's prefetch to its use, and positions from a value's. One decoded token
+/// reads every key and value once, from memory where a model's weights have pushed them out of the
+/// caches. The hardware prefetcher follows neither two key blocks of one page nor a strip of wide rows:
+/// asked for in advance, a layer of SmolLM2 at 768 positions takes 19 us instead of 33, of Gemma-3-270M
+/// 37 instead of 70. Keys at half of the distance and values at twice are as fast.
+const KEY_STEPS_AHEAD: usize = 4;
+const POSITIONS_AHEAD: usize = 8;
 
 /// Vectors of a strip of places that a weighted sum keeps in registers.
 const STRIP: usize = 4;
@@ -18,49 +31,48 @@ impl<V: Vector> Products for OnVectors<V> {
     const VALUE_ROWS: usize = V::ROWS / 4;
 
     #[inline(always)]
-    unsafe fn scores<const R: usize>(
+    unsafe fn scores<E: CacheValue, const R: usize>(
         queries: [&[f32]; R],
-        keys: &[f32],
+        keys: &[E],
         scores: &mut [f32],
         stride: usize,
     ) {
         let head_dim = queries.first().map_or(1, |query| query.len());
-        let blocks = keys.len() / (head_dim * KEY_BLOCK);
+        let positions = keys.len() / (head_dim * KEY_BLOCK) * KEY_BLOCK;
         // What every pointer below relies on.
         assert!(
             queries.iter().all(|query| query.len() == head_dim)
-                && blocks * KEY_BLOCK <= stride
-                && (R - 1) * stride + blocks * KEY_BLOCK <= scores.len()
+                && positions <= stride
+                && (R - 1) * stride + positions <= scores.len()
                 && KEY_BLOCK.is_multiple_of(V::ROWS)
         );
-        let scores = scores.as_mut_ptr();
+        let mut position = 0;
         // SAFETY: the caller's duty; the lengths have just been checked.
         unsafe {
-            for block in 0..blocks {
-                let keys = keys.as_ptr().add(block * head_dim * KEY_BLOCK);
-                let mut part = 0;
-                while part < KEY_BLOCK {
-                    let mut sums = [V::zero(); R];
-                    for place in 0..head_dim {
-                        let key = V::load(keys.add(place * KEY_BLOCK + part));
-                        for (sum, query) in sums.iter_mut().zip(&queries) {
-                            let x = V::splat(*query.as_ptr().add(place));
-                            *sum = V::multiply_add(x, key, *sum);
-                        }
-                    }
-                    for (r, sum) in sums.into_iter().enumerate() {
-                        V::store(sum, scores.add(r * stride + block * KEY_BLOCK + part));
-                    }
-                    part += V::ROWS;
+            // A sum waits for its last addition, some four cycles: with few rows, several vectors of
+            // keys go together, so that about eight sums are on their way.
+            if R <= 2 {
+                while position + 4 * V::ROWS <= positions {
+                    of_keys::<V, E, R, 4>(&queries, keys, position, scores, stride);
+                    position += 4 * V::ROWS;
                 }
+            } else if R <= 4 {
+                while position + 2 * V::ROWS <= positions {
+                    of_keys::<V, E, R, 2>(&queries, keys, position, scores, stride);
+                    position += 2 * V::ROWS;
+                }
+            }
+            while position < positions {
+                of_keys::<V, E, R, 1>(&queries, keys, position, scores, stride);
+                position += V::ROWS;
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn accumulate<const R: usize>(
+    unsafe fn accumulate<E: CacheValue, const R: usize>(
         weights: [&[f32]; R],
-        values: &[f32],
+        values: &[E],
         head_dim: usize,
         out: &mut [f32],
         outs: [usize; R],
@@ -76,13 +88,13 @@ impl<V: Vector> Products for OnVectors<V> {
         // SAFETY: the caller's duty; the lengths have just been checked.
         unsafe {
             while place + STRIP * V::ROWS <= head_dim {
-                strip::<V, R, STRIP>(&weights, values.as_ptr().add(place), head_dim, {
+                strip::<V, E, R, STRIP>(&weights, values.as_ptr().add(place), head_dim, {
                     outs.map(|at| out.as_mut_ptr().add(at + place))
                 });
                 place += STRIP * V::ROWS;
             }
             while place + V::ROWS <= head_dim {
-                strip::<V, R, 1>(&weights, values.as_ptr().add(place), head_dim, {
+                strip::<V, E, R, 1>(&weights, values.as_ptr().add(place), head_dim, {
                     outs.map(|at| out.as_mut_ptr().add(at + place))
                 });
                 place += V::ROWS;
@@ -92,10 +104,96 @@ impl<V: Vector> Products for OnVectors<V> {
             for place in place..head_dim {
                 let sum = &mut out[at + place];
                 for (position, weight) in weights.iter().enumerate() {
-                    *sum = weight.mul_add(values[position * head_dim + place], *sum);
+                    *sum = weight.mul_add(values[position * head_dim + place].widen(), *sum);
                 }
             }
         }
+    }
+}
+
+/// Products of `R` queries with the keys of `N` vectors of positions from `position` on.
+///
+/// # Safety
+/// The CPU has `V`; `keys` are whole blocks and hold these positions, `scores` a place for each of
+/// them, `stride` apart for every query.
+#[inline(always)]
+unsafe fn of_keys<V: Vector, E: CacheValue, const R: usize, const N: usize>(
+    queries: &[&[f32]; R],
+    keys: &[E],
+    position: usize,
+    scores: &mut [f32],
+    stride: usize,
+) {
+    let head_dim = queries[0].len();
+    // SAFETY: the caller's duty.
+    unsafe {
+        let mut columns = [keys.as_ptr(); N];
+        for (n, column) in columns.iter_mut().enumerate() {
+            let first = position + n * V::ROWS;
+            *column = column.add(key_index(head_dim, first, 0));
+        }
+        let ahead = KEY_STEPS_AHEAD * N * V::ROWS * head_dim;
+        let mut sums = [[V::zero(); R]; N];
+        for place in 0..head_dim {
+            let mut keys = [V::zero(); N];
+            for (key, column) in keys.iter_mut().zip(columns) {
+                let at = column.add(place * KEY_BLOCK);
+                *key = load::<V, E>(at);
+                // Several vectors go together where rows are few, that is, in a decoded token: a
+                // prompt's tiles find their keys in the cache.
+                if N > 1 {
+                    V::prefetch(at.wrapping_add(ahead).cast());
+                }
+            }
+            for r in 0..R {
+                let x = V::splat(*queries[r].as_ptr().add(place));
+                for (sums, key) in sums.iter_mut().zip(keys) {
+                    sums[r] = V::multiply_add(x, key, sums[r]);
+                }
+            }
+        }
+        let scores = scores.as_mut_ptr();
+        for (n, sums) in sums.into_iter().enumerate() {
+            for (r, sum) in sums.into_iter().enumerate() {
+                V::store(sum, scores.add(r * stride + position + n * V::ROWS));
+            }
+        }
+    }
+}
+
+/// A vector of cached values, widened.
+///
+/// # Safety
+/// The CPU has `V`; at `from` there are `V::ROWS` values.
+#[inline(always)]
+unsafe fn load<V: Vector, E: CacheValue>(from: *const E) -> V::Float {
+    // SAFETY: the caller's duty; a value of `E` is stored as it says.
+    unsafe {
+        match E::STORED {
+            WeightType::F16 => V::load_f16(from.cast()),
+            _ => V::load(from.cast()),
+        }
+    }
+}
+
+/// Rounds `values` to f16; the two are equally long.
+///
+/// # Safety
+/// The CPU has `V`.
+#[inline(always)]
+pub(super) unsafe fn store_f16<V: Vector>(values: &[f32], stored: &mut [u16]) {
+    let (whole, stored_whole) = (
+        values.chunks_exact(V::ROWS),
+        stored.chunks_exact_mut(V::ROWS),
+    );
+    let rest = whole.remainder();
+    for (values, stored) in whole.zip(stored_whole) {
+        // SAFETY: the caller's duty; both pieces hold a vector.
+        unsafe { V::store_f16(V::load(values.as_ptr()), stored.as_mut_ptr().cast()) };
+    }
+    let begun = values.len() - rest.len();
+    for (value, stored) in rest.iter().zip(&mut stored[begun..]) {
+        *stored = narrow_f16(*value);
     }
 }
 
@@ -105,9 +203,9 @@ impl<V: Vector> Products for OnVectors<V> {
 /// The CPU has `V`; at `values` and each of `outs` there are `N` vectors, at `values` for every
 /// position, `head_dim` apart; weights are equally long.
 #[inline(always)]
-unsafe fn strip<V: Vector, const R: usize, const N: usize>(
+unsafe fn strip<V: Vector, E: CacheValue, const R: usize, const N: usize>(
     weights: &[&[f32]; R],
-    values: *const f32,
+    values: *const E,
     head_dim: usize,
     outs: [*mut f32; R],
 ) {
@@ -122,7 +220,11 @@ unsafe fn strip<V: Vector, const R: usize, const N: usize>(
         for position in 0..weights[0].len() {
             let mut row = [V::zero(); N];
             for (n, value) in row.iter_mut().enumerate() {
-                *value = V::load(values.add(position * head_dim + n * V::ROWS));
+                let at = values.add(position * head_dim + n * V::ROWS);
+                *value = load::<V, E>(at);
+                if n.is_multiple_of(CACHE_LINE / (V::ROWS * size_of::<E>())) {
+                    V::prefetch(at.wrapping_add(POSITIONS_AHEAD * head_dim).cast());
+                }
             }
             for (sums, weights) in sums.iter_mut().zip(weights) {
                 let weight = V::splat(*weights.as_ptr().add(position));

@@ -5,6 +5,7 @@
 )]
 
 use super::vector::Vector;
+use crate::half_bits::MOST_F16;
 use std::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
@@ -303,6 +304,24 @@ macro_rules! implement {
             unsafe fn store(value: __m256, to: *mut f32) {
                 // SAFETY: the trait's duties.
                 unsafe { _mm256_storeu_ps(to, value) }
+            }
+            #[inline(always)]
+            unsafe fn store_f16(value: __m256, to: *mut u8) {
+                // SAFETY: the trait's duties.
+                unsafe {
+                    let most = _mm256_set1_ps(MOST_F16);
+                    let sign = _mm256_set1_ps(-0.0);
+                    // Minimum and maximum give their second operand where one is not a number.
+                    let cut = _mm256_min_ps(most, value);
+                    let cut = _mm256_max_ps(_mm256_xor_ps(most, sign), cut);
+                    let infinite = _mm256_cmp_ps::<_CMP_EQ_OQ>(
+                        _mm256_andnot_ps(sign, value),
+                        _mm256_set1_ps(f32::INFINITY),
+                    );
+                    let kept = _mm256_blendv_ps(cut, value, infinite);
+                    let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(kept);
+                    _mm_storeu_si128(to.cast(), halves);
+                }
             }
             #[inline(always)]
             unsafe fn convert(a: __m256i) -> __m256 {

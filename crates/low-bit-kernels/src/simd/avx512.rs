@@ -5,6 +5,7 @@
 )]
 
 use super::vector::Vector;
+use crate::half_bits::MOST_F16;
 use std::arch::x86_64::*;
 
 /// AVX-512 F, BW, VL and VNNI.
@@ -251,6 +252,22 @@ unsafe impl Vector for Avx512 {
     unsafe fn store(value: __m512, to: *mut f32) {
         // SAFETY: the trait's duties.
         unsafe { _mm512_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(value: __m512, to: *mut u8) {
+        // SAFETY: the trait's duties.
+        unsafe {
+            // Minimum and maximum give their second operand where one is not a number.
+            let cut = _mm512_min_ps(_mm512_set1_ps(MOST_F16), value);
+            let cut = _mm512_max_ps(_mm512_set1_ps(-MOST_F16), cut);
+            let infinite = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(
+                _mm512_abs_ps(value),
+                _mm512_set1_ps(f32::INFINITY),
+            );
+            let kept = _mm512_mask_mov_ps(cut, infinite, value);
+            let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(kept);
+            _mm256_storeu_si256(to.cast(), halves);
+        }
     }
     #[inline(always)]
     unsafe fn convert(a: __m512i) -> __m512 {

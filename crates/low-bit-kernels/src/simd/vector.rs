@@ -92,6 +92,9 @@ pub(crate) unsafe trait Vector {
     unsafe fn load_bf16(from: *const u8) -> Self::Float;
     /// `ROWS` floats to `to`.
     unsafe fn store(value: Self::Float, to: *mut f32);
+    /// `ROWS` floats as f16 to `to`, `2 * ROWS` bytes: rounded to nearest, ties to even, finite
+    /// magnitudes beyond 65504 cut to it, infinities and NaNs kept.
+    unsafe fn store_f16(value: Self::Float, to: *mut u8);
     /// 32-bit integers to floats, rounded to nearest.
     unsafe fn convert(a: Self::Int) -> Self::Float;
     /// The f16 in the lower half of each element, widened.

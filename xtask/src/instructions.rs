@@ -1,5 +1,6 @@
-//! `cargo xtask instructions`: instructions and allocations of the kernels and of decoded tokens, counted by callgrind
-//! and compared with docs/results/instructions.json. Counts don't depend on the machine's load, so a small change shows.
+//! `cargo xtask instructions`: instructions and allocations of the kernels and of decoded tokens, counted by callgrind,
+//! and what a cold session moves, compared with docs/results/instructions.json. None of it depends on the machine's load,
+//! so a small change shows.
 //!
 //! It times nothing, and valgrind knows no AVX-512: those kernels are measured by `cargo xtask bench`.
 
@@ -7,12 +8,13 @@ mod callgrind;
 mod comparison;
 mod counts;
 mod programs;
+mod session;
 
 use anyhow::{Result, ensure};
 
 use crate::servers::{Missing, install};
 use comparison::Comparison;
-use counts::{Compiler, Counts};
+use counts::{Compiler, Record};
 
 /// How the record is made anew.
 const HOW_TO_RENEW: &str = "cargo xtask instructions --write";
@@ -37,63 +39,74 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         install_valgrind()?;
     }
     ensure!(
-        install::on_path(callgrind::PROGRAM).is_some(),
+        has_valgrind(),
         "not installed: valgrind ({})",
         install::HOW_TO_INSTALL
     );
-    let compiler = Compiler::current()?;
     if arguments.write {
-        let measured = programs::measure(compiler)?;
-        print!("{}", measured.to_table());
-        return measured.write();
+        return write();
     }
-    let recorded = Counts::recorded()?;
-    if let Some(reason) = recorded.compiler.differs_from(&compiler) {
-        println!("skipped: {reason}");
-        return Ok(());
-    }
-    let measured = programs::measure(compiler)?;
-    let comparison = Comparison::of(&recorded, &measured);
-    print!("{}", comparison.to_table());
-    verdict(&comparison)
+    compare(|comparison| print!("{}", comparison.to_table()))
 }
 
-/// The step of `cargo xtask test`.
+/// The step of `cargo xtask test`. Without valgrind the cold session is compared all the same.
 ///
 /// # Errors
-/// A count beyond its bound, or valgrind missing where somebody relies on the result.
+/// A count beyond its bound, or valgrind that cannot be installed where somebody relies on the result.
 pub(crate) fn test(missing: Missing) -> Result<()> {
     if missing == Missing::Failure {
         install_valgrind()?;
-    } else if install::on_path(callgrind::PROGRAM).is_none() {
-        println!("skipped: valgrind ({})", install::HOW_TO_INSTALL);
-        return Ok(());
     }
-    let compiler = Compiler::current()?;
-    let recorded = Counts::recorded()?;
-    if let Some(reason) = recorded.compiler.differs_from(&compiler) {
-        println!("skipped: {reason}");
-        return Ok(());
-    }
-    verdict(&Comparison::of(&recorded, &programs::measure(compiler)?))
+    compare(|_| {})
+}
+
+fn has_valgrind() -> bool {
+    install::on_path(callgrind::PROGRAM).is_some()
 }
 
 fn install_valgrind() -> Result<()> {
     install::debian_packages(&[(callgrind::PROGRAM, callgrind::PROGRAM)])
 }
 
-/// Says what got cheaper, and fails with everything that got dearer at once.
-fn verdict(comparison: &Comparison) -> Result<()> {
-    for hint in comparison.hints() {
-        eprintln!("instructions: {hint}; keep the gain with {HOW_TO_RENEW}");
+fn write() -> Result<()> {
+    programs::build()?;
+    let model = programs::real()?;
+    let record = Record {
+        compiler: Compiler::current()?,
+        cold_session: session::measure_twice(&model)?,
+        cases: programs::measure(&model)?,
+    };
+    print!("{}", Comparison::of(&[], &record.cases).to_table());
+    record.write()
+}
+
+/// Compares everything that can be compared here; `show` gets what was counted.
+fn compare(show: impl FnOnce(&Comparison<'_>)) -> Result<()> {
+    let recorded = Record::read()?;
+    programs::build()?;
+    let model = programs::real()?;
+    let moved = session::measure(&model, &recorded.cold_session)?;
+    let mut failures = session::differences(&recorded.cold_session, &moved);
+    let other_compiler = recorded.compiler.differs_from(&Compiler::current()?);
+    if !has_valgrind() {
+        println!("skipped: valgrind ({})", install::HOW_TO_INSTALL);
+    } else if let Some(reason) = other_compiler {
+        println!("skipped: {reason}");
+    } else {
+        let measured = programs::measure(&model)?;
+        let comparison = Comparison::of(&recorded.cases, &measured);
+        show(&comparison);
+        for hint in comparison.hints() {
+            eprintln!("instructions: {hint}; keep the gain with {HOW_TO_RENEW}");
+        }
+        eprintln!("instructions: {}", comparison.summary());
+        failures.extend(comparison.failures());
     }
-    let failures = comparison.failures();
     ensure!(
         failures.is_empty(),
         "{} counts do not hold; where that is meant, {HOW_TO_RENEW}:\n  {}",
         failures.len(),
         failures.join("\n  ")
     );
-    eprintln!("instructions: {}", comparison.summary());
     Ok(())
 }

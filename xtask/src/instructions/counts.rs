@@ -62,7 +62,7 @@ impl Compiler {
     pub(super) fn differs_from(&self, other: &Self) -> Option<String> {
         (self != other).then(|| {
             format!(
-                "instruction counts are not compared: they were recorded with {self}, and this is {other}; {HOW_TO_RENEW}"
+                "instruction counts are not compared: they were recorded with {self}, and this is {other}; renew the record with {HOW_TO_RENEW}"
             )
         })
     }
@@ -80,7 +80,7 @@ impl Record {
     pub(super) fn read() -> Result<Self> {
         let path = path();
         let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("no {}; {HOW_TO_RENEW}", path.display()))?;
+            .with_context(|| format!("no {}; make it with {HOW_TO_RENEW}", path.display()))?;
         serde_json::from_str(&text)
             .with_context(|| format!("{} is not as {HOW_TO_RENEW} writes it", path.display()))
     }

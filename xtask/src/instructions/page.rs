@@ -99,7 +99,7 @@ mod tests {
         let record = Record::read().unwrap();
         assert!(
             filled(&page, &record).unwrap() == page,
-            "docs/performance.md is older than the record; {}",
+            "docs/performance.md is not of the record; renew both with {}",
             super::super::HOW_TO_RENEW
         );
     }

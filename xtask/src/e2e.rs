@@ -1,7 +1,9 @@
 //! `cargo xtask e2e`: acceptance. Each case runs a cold station against an origin in another process and compares
-//! it with a dense run of the same knot: tokens and logits bit for bit, bytes with the origin's own log.
+//! it with a dense run of the same knot: tokens and logits bit for bit, bytes with the origin's own log and with the
+//! committed results.
 
 mod case;
+mod committed;
 mod gates;
 mod model;
 mod results;
@@ -14,6 +16,7 @@ use anyhow::{Result, ensure};
 use crate::repository;
 use crate::workload::WORKLOADS;
 use case::Case;
+use committed::Committed;
 use model::ModelUnderTest;
 use results::Results;
 use sources::SourceCase;
@@ -36,7 +39,7 @@ pub(crate) struct Arguments {
     /// One JSON object on stdout instead of a table.
     #[arg(long)]
     json: bool,
-    /// Also writes the JSON object to a file.
+    /// Also writes the JSON object to a file; if it is docs/results/e2e.json, nothing is compared with what it held.
     #[arg(long)]
     out: Option<PathBuf>,
     /// A Hugging Face directory or GGUF of yours instead of the built-in models.
@@ -72,11 +75,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         source_cases.extend(sources::run(&model, arguments.ci)?);
     }
     let of_sources = source_cases.iter().flat_map(SourceCase::failures);
-    let failures: Vec<String> = cases
+    let mut failures: Vec<String> = cases
         .iter()
         .flat_map(gates::failures)
         .chain(of_sources)
         .collect();
+    if !renews(arguments)? {
+        failures.extend(differences(&cases)?);
+    }
     let results = Results::new(commit, cases, source_cases)?;
     if arguments.json {
         println!("{}", results.to_json()?);
@@ -94,6 +100,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     eprintln!("e2e: every gate holds");
     Ok(())
+}
+
+/// Whether the committed results are to be replaced.
+fn renews(arguments: &Arguments) -> Result<bool> {
+    let Some(path) = &arguments.out else {
+        return Ok(false);
+    };
+    Ok(std::path::absolute(path)? == committed::path())
+}
+
+/// What is not as committed, in all cases; of which nothing is committed is said.
+fn differences(cases: &[Case]) -> Result<Vec<String>> {
+    let committed = Committed::read()?;
+    let mut all = Vec::new();
+    for case in cases {
+        match committed.differences(case)? {
+            Some(differences) => all.extend(differences),
+            None => eprintln!(
+                "e2e: {} {} {} is not in docs/results/e2e.json, its bytes are not compared",
+                case.model, case.row_dtype, case.workload
+            ),
+        }
+    }
+    if !all.is_empty() {
+        eprintln!("e2e: where other bytes are meant, cargo xtask e2e --out docs/results/e2e.json");
+    }
+    Ok(all)
 }
 
 fn models(arguments: &Arguments) -> Result<Vec<ModelUnderTest>> {

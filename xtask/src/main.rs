@@ -12,6 +12,7 @@ mod child;
 mod demo;
 mod e2e;
 mod fuzz;
+mod instructions;
 mod kill_tier;
 mod models;
 mod origin;
@@ -57,6 +58,8 @@ enum Task {
     Tidy,
     /// Speed, as ratios in one run: row lookup, products, decode beside a packaged llama.cpp.
     Bench(bench::Arguments),
+    /// Instructions and allocations of kernels and decoded tokens, beside docs/results/instructions.json.
+    Instructions(instructions::Arguments),
     /// Thousands of batches from a server that misbehaves; writes docs/reliability.md.
     Soak(soak::Arguments),
     /// Kills stations that fill a row cache on disk, and checks after each kill that no row is wrong.
@@ -77,6 +80,7 @@ fn main() -> Result<()> {
         Task::BandwidthReport(arguments) => bandwidth_report::run(&arguments),
         Task::Tidy => tidy::run(),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Instructions(arguments) => instructions::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::KillTier(arguments) => kill_tier::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),

@@ -5,19 +5,27 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::servers::{self, Missing, install};
-use crate::{bandwidth_report, kill_tier, publish_guide, repository, soak, tidy, tokenizer_ids};
+use crate::{
+    bandwidth_report, instructions, kill_tier, publish_guide, repository, soak, tidy, tokenizer_ids,
+};
 
 /// Flags of the task.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Installs the servers of the tests first, as root: Debian's packages, and s3s-fs by cargo. CI=true or CI=1 does so too.
+    /// Installs the servers of the tests and valgrind first, as root: Debian's packages, and s3s-fs by cargo. CI=true or
+    /// CI=1 does so too.
     #[arg(long)]
     install: bool,
 }
 
 /// Runs every check and every test; the first one that fails ends the run.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let in_ci = repository::in_ci();
+    // A newcomer's machine is not filled with servers unasked; somebody who asked, or CI, wants them all.
+    let missing = if arguments.install || repository::in_ci() {
+        Missing::Failure
+    } else {
+        Missing::Skipped
+    };
     step("format", || {
         repository::run(repository::cargo().args(["fmt", "--all", "--check"]))
     })?;
@@ -46,16 +54,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "token ids against reference tokenizers",
         tokenizer_ids::check,
     )?;
+    step("instructions and allocations", || {
+        instructions::test(missing)
+    })?;
     step("real servers", || {
-        if arguments.install || in_ci {
+        if missing == Missing::Failure {
             install::install()?;
         }
-        // A newcomer's machine is not filled with servers unasked; somebody who asked, or CI, wants them all.
-        let missing = if arguments.install || in_ci {
-            Missing::Failure
-        } else {
-            Missing::Skipped
-        };
         servers::test(missing)?;
         publish_guide::test(missing)
     })?;

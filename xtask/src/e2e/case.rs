@@ -51,6 +51,8 @@ pub(super) struct Rules {
     pub(super) least_decode_rows: u64,
     /// Whether the share of path bytes is gated: a toy's rows are shorter than its paths.
     pub(super) paths_are_gated: bool,
+    /// Whether the tokens of the session are fed, and so the same on every machine.
+    pub(super) tokens_are_fed: bool,
 }
 
 /// What the byte gate covers.
@@ -193,6 +195,7 @@ fn assemble(
             byte_gate,
             least_decode_rows,
             paths_are_gated: model.is_real,
+            tokens_are_fed: model.continuation.is_some(),
         },
     })
 }

@@ -25,7 +25,7 @@ pub(crate) const S3S_FS_VERSION: &str = "0.14.1";
 /// Folders of system programs that a user's PATH often leaves out.
 const SYSTEM_FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// What to say where a server is missing.
+/// What to say where a server, or another program of the tests, is missing.
 pub(crate) const HOW_TO_INSTALL: &str = "install with: cargo xtask test --install";
 
 /// A program on the PATH or in a folder of system programs.
@@ -72,14 +72,7 @@ fn is_wanted_version(program: &Path) -> bool {
 /// # Errors
 /// If a package cannot be installed; the text carries what the package manager said.
 pub(crate) fn install() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .filter(|(_, program)| on_path(program).is_none())
-        .map(|(package, _)| *package)
-        .collect();
-    if !missing.is_empty() {
-        debian(&missing)?;
-    }
+    debian_packages(PACKAGES)?;
     if s3s_fs().is_none() {
         let mut cargo = repository::cargo();
         // Its own target folder would be built again for each change of flags; the default temporary one is not kept.
@@ -88,6 +81,22 @@ pub(crate) fn install() -> Result<()> {
         repository::run(cargo.arg(tools_dir())).context("could not build s3s-fs")?;
     }
     Ok(())
+}
+
+/// Installs those of `packages` whose program, named second, is missing.
+///
+/// # Errors
+/// If one cannot be installed; the text carries what the package manager said.
+pub(crate) fn debian_packages(packages: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|(_, program)| on_path(program).is_none())
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    debian(&missing)
 }
 
 /// `apt-get`, answering no questions; a refusal to start services stands while it runs.

@@ -75,7 +75,8 @@ struct Counts {
 }
 
 impl TokenSink for Counts {
-    fn text(&mut self, _piece: &str) -> Result<(), Error> {
+    fn text(&mut self, piece: &str) -> Result<(), Error> {
+        assert!(piece.contains('a'), "{piece:?}");
         Ok(())
     }
 
@@ -102,9 +103,12 @@ fn a_decoded_token_takes_its_text_and_a_prompt_one_positions_logits() {
     let (model, prompt) = loaded.unwrap();
     assert!(prompt.chunks.len() > 1, "more than one chunk");
     runtime.block_on(model.head.get()).unwrap();
+    let letter = prompt.tokens[PROMPT / 2];
     let options = GenerateOptions {
         max_tokens: STEPS,
         end_of_sequence: EndOfSequence::Ignored,
+        // A letter a step, so that each has text to give out.
+        forced: Some(vec![letter; STEPS]),
         ..GenerateOptions::default()
     };
     let waiting = Waiting {
@@ -127,9 +131,9 @@ fn a_decoded_token_takes_its_text_and_a_prompt_one_positions_logits() {
 
     let per_step: Vec<u64> = counts.at_step.windows(2).map(|w| w[1] - w[0]).collect();
     let later = &per_step[per_step.len() / 2..];
-    let (sum, most) = (later.iter().sum::<u64>(), later.iter().max());
-    eprintln!(
-        "{sum} allocations in {} steps, at most {most:?}: {later:?}",
-        later.len()
-    );
+    let (sum, steps) = (later.iter().sum::<u64>(), later.len() as u64);
+    eprintln!("{sum} allocations in {steps} steps: {later:?}");
+    // The step's text, as a string of its own, and now and then a block of the queue by which work
+    // enters the pool of threads: two entries a step, 63 to a block.
+    assert!(sum <= steps + steps / 10, "{later:?}");
 }

@@ -208,7 +208,7 @@ fn model_config(knot: &Path, section: &Section) -> Result<ModelConfig> {
     serde_json::from_str(&text).context("the knot's model config lacks a field")
 }
 
-/// f32 keys and values of `positions`; layers with a window hold no more than the window.
+/// f16 keys and values of `positions`, two bytes each; layers with a window hold no more than the window.
 fn keys_and_values(config: &ModelConfig, positions: u64) -> u64 {
     let pattern = config.sliding_window_pattern.unwrap_or(1).max(1);
     let window = config.sliding_window.filter(|_| pattern > 1);
@@ -217,7 +217,7 @@ fn keys_and_values(config: &ModelConfig, positions: u64) -> u64 {
             Some(window) if layer % pattern != 0 => positions.min(window),
             _ => positions,
         })
-        .map(|held| held * 2 * config.num_key_value_heads * config.head_dim * 4)
+        .map(|held| held * 2 * config.num_key_value_heads * config.head_dim * 2)
         .sum()
 }
 
@@ -234,8 +234,8 @@ mod tests {
             sliding_window: Some(10),
             sliding_window_pattern: Some(6),
         };
-        assert_eq!(keys_and_values(&config, 100), (5 * 10 + 100) * 2 * 8 * 4);
-        assert_eq!(keys_and_values(&config, 7), 6 * 7 * 2 * 8 * 4);
+        assert_eq!(keys_and_values(&config, 100), (5 * 10 + 100) * 2 * 8 * 2);
+        assert_eq!(keys_and_values(&config, 7), 6 * 7 * 2 * 8 * 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! One layer's attention, 9 query heads on 3 key/value heads of 64 as SmolLM2 has them: a token after a long context,
-//! and a piece of a prompt.
+//! One layer's attention over halves, 9 query heads on 3 key/value heads of 64 as SmolLM2 has them: a token after a long
+//! context, and a piece of a prompt.
 
-use low_bit_kernels::attention::{AttentionShape, KeyValues, attend};
+use low_bit_kernels::attention::{AttentionShape, CacheValue, KeyValues, attend};
 
 use super::{Case, values};
 
@@ -24,7 +24,9 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// `tokens` queries, the first at `start`.
 fn case(name: &str, tokens: usize, start: usize) -> Case {
-    let cache = values(SHAPE.kv_heads * SHAPE.capacity * SHAPE.head_dim);
+    let wide = values(SHAPE.kv_heads * SHAPE.capacity * SHAPE.head_dim);
+    let mut cache = vec![0_u16; wide.len()];
+    u16::store(&wide, &mut cache).expect("as long as what it holds");
     let q = values(tokens * SHAPE.heads * SHAPE.head_dim);
     let mut out = vec![0.0; q.len()];
     let call = move || {

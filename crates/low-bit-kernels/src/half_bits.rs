@@ -11,20 +11,13 @@ pub(crate) const MOST_F16: f32 = 65_504.0;
 #[inline(always)]
 pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     let sign = (u32::from(bits) & 0x8000) << 16;
-    let magnitude = (u32::from(bits) & 0x7fff) << 13;
-    // Exponent bias 127 - 15 = 112; infinities and NaNs move up by as much again.
-    let normal = magnitude.wrapping_add(112 << 23);
-    let special = magnitude.wrapping_add(224 << 23);
-    // A subnormal m is 2^-14 * m/1024: read it as 2^-14 * (1 + m/1024) and take the one off.
-    let subnormal = f32::from_bits(magnitude | (113 << 23)) - f32::from_bits(113 << 23);
-    let value = if magnitude >= 0x7c00 << 13 {
-        special
-    } else if magnitude < 0x0400 << 13 {
-        subnormal.to_bits()
-    } else {
-        normal
-    };
-    f32::from_bits(sign | value)
+    let magnitude = u32::from(bits) & 0x7fff;
+    // Exponents are biased by 15 there and by 127 here: a product with 2^112 moves them, and makes
+    // subnormals normal, exactly.
+    let finite = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
+    // Infinities and NaNs keep their mantissa under the highest exponent.
+    let special = if magnitude >= 0x7c00 { 0xff << 23 } else { 0 };
+    f32::from_bits(finite.to_bits() | special | sign)
 }
 
 /// The nearest half, ties to even; a finite value beyond [`MOST_F16`] becomes that one.

@@ -1,5 +1,5 @@
 //! Matrices of each type that models come in, times 1 (decode), 4 and 32 (prefill) rows of activations; and the
-//! rounding of activations alone.
+//! rounding of activations with next to no product.
 
 use low_bit_kernels::{Error, WeightMatrix, WeightType};
 
@@ -48,14 +48,10 @@ pub(super) fn cases() -> Result<Vec<Case>, Error> {
         }
     }
     for weight_type in ROUNDED_FOR {
-        // Activations are rounded before the rows are looked at; no rows leave the rounding alone.
+        // Nothing is rounded for no rows: one row of weights comes along.
         let matrix = matrix(weight_type, 1536)?;
-        cases.push(case(
-            format!("rounding for {weight_type} k=1536 x32"),
-            matrix,
-            0,
-            32,
-        ));
+        let name = format!("rounding for {weight_type} k=1536 x32, and a row");
+        cases.push(case(name, matrix, 1, 32));
     }
     Ok(cases)
 }

@@ -15,6 +15,7 @@ mod fuzz;
 mod instructions;
 mod kill_tier;
 mod models;
+mod neon;
 mod origin;
 mod publish_guide;
 mod repository;
@@ -60,6 +61,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Instructions and allocations of kernels and decoded tokens, beside docs/results/instructions.json.
     Instructions(instructions::Arguments),
+    /// The kernels' tests on AArch64, emulated.
+    TestNeon(neon::Arguments),
     /// Thousands of batches from a server that misbehaves; writes docs/reliability.md.
     Soak(soak::Arguments),
     /// Kills stations that fill a row cache on disk, and checks after each kill that no row is wrong.
@@ -81,6 +84,7 @@ fn main() -> Result<()> {
         Task::Tidy => tidy::run(),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Instructions(arguments) => instructions::run(&arguments),
+        Task::TestNeon(arguments) => neon::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::KillTier(arguments) => kill_tier::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),

@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use crate::servers::{self, Missing, install};
 use crate::{
-    bandwidth_report, instructions, kill_tier, publish_guide, repository, soak, tidy, tokenizer_ids,
+    bandwidth_report, instructions, kill_tier, neon, publish_guide, repository, soak, tidy,
+    tokenizer_ids,
 };
 
 /// Flags of the task.
@@ -57,6 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     step("instructions and allocations", || {
         instructions::test(missing)
     })?;
+    step("kernels on AArch64", || neon::test(missing))?;
     step("real servers", || {
         if missing == Missing::Failure {
             install::install()?;

@@ -17,11 +17,19 @@ pub enum InstructionSet {
     AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512Vnni,
+    /// AArch64 with Advanced SIMD and its 8-bit dot products.
+    Neon,
 }
 
 impl InstructionSet {
-    /// Every set, slowest first.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+    /// Every set, on each architecture the slowest first.
+    pub const ALL: [Self; 5] = [
+        Self::Portable,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512Vnni,
+        Self::Neon,
+    ];
 
     /// The name that `LOW_BIT_KERNELS_INSTRUCTION_SET` takes.
     #[must_use]
@@ -31,6 +39,7 @@ impl InstructionSet {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512Vnni => "avx512-vnni",
+            Self::Neon => "neon",
         }
     }
 
@@ -45,7 +54,8 @@ impl InstructionSet {
             Self::AvxVnni => crate::simd::has_avx_vnni(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni => crate::simd::has_avx512_vnni(),
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => crate::simd::has_neon(),
             _ => false,
         }
     }

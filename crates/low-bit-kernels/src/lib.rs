@@ -41,7 +41,7 @@ pub mod naive;
 mod portable;
 mod product;
 mod quantise;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
 mod together;
 mod weight_type;

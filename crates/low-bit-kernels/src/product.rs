@@ -3,11 +3,11 @@
 use crate::activation::{PlainRounding, QuantisedActivations, Together};
 use crate::{InstructionSet, WeightType, portable};
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use crate::block::BlockFormat as ProductFormat;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::simd;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use crate::simd::VectorFormat as ProductFormat;
 
 /// Quantises `values[tokens, cols]` for weights of format `F`.
@@ -24,6 +24,8 @@ pub(crate) fn quantise<F: ProductFormat>(
         InstructionSet::AvxVnni => simd::quantise_avx_vnni::<F>(values, cols, out),
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Vnni => simd::quantise_avx512::<F>(values, cols, out),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => simd::quantise_neon::<F>(values, cols, out),
         _ => out.fill::<F, PlainRounding>(values, cols, Together::Never),
     }
 }
@@ -42,6 +44,8 @@ pub(crate) fn quantised_rows<F: ProductFormat>(
         InstructionSet::AvxVnni => simd::quantised_rows_avx_vnni::<F>(bytes, activations, outputs),
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Vnni => simd::quantised_rows_avx512::<F>(bytes, activations, outputs),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => simd::quantised_rows_neon::<F>(bytes, activations, outputs),
         _ => portable::quantised_rows::<F>(bytes, activations, outputs),
     }
 }
@@ -61,6 +65,8 @@ pub(crate) fn float_rows(
         InstructionSet::AvxVnni => simd::float_rows_avx_vnni(row, bytes, values, outputs),
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Vnni => simd::float_rows_avx512(row, bytes, values, outputs),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => simd::float_rows_neon(row, bytes, values, outputs),
         _ => portable::float_rows(row, bytes, values, outputs),
     }
 }

@@ -100,7 +100,10 @@ pub(crate) fn debian_packages(packages: &[(&str, &str)]) -> Result<()> {
 }
 
 /// `apt-get`, answering no questions; a refusal to start services stands while it runs.
-fn debian(packages: &[&str]) -> Result<()> {
+///
+/// # Errors
+/// If one cannot be installed.
+pub(crate) fn debian(packages: &[&str]) -> Result<()> {
     let _refusal = ServicesStayDown::declare()?;
     let apt = || {
         let mut command = Command::new("apt-get");

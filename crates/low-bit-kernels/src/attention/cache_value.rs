@@ -66,6 +66,8 @@ fn store_f16(set: InstructionSet, values: &[f32], stored: &mut [u16]) {
         }
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Vnni => crate::simd::store_f16_avx512(values, stored),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => crate::simd::store_f16_neon(values, stored),
         _ => {
             for (stored, value) in stored.iter_mut().zip(values) {
                 *stored = narrow_f16(*value);

@@ -165,6 +165,8 @@ pub(crate) fn attend<E: CacheValue>(
         }
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx512Vnni => crate::simd::attend_avx512(head, tile, scores, out),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => crate::simd::attend_neon(head, tile, scores, out),
         _ => {
             // SAFETY: plain Rust asks nothing of the CPU.
             unsafe { attend_in::<Plain, E>(head, tile, scores, out) }

@@ -35,9 +35,6 @@ impl<V: Vector> Rounding for OnVectors<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::avx2::{Avx2, AvxVnni};
-    use super::super::avx512::Avx512;
-    use super::super::{has_avx_vnni, has_avx2, has_avx512_vnni};
     use super::OnVectors;
     use crate::activation::{PlainRounding, Rounding};
 
@@ -70,6 +67,14 @@ mod tests {
     #[test]
     fn every_instruction_set_rounds_as_plain_rust_does() {
         agrees::<PlainRounding>();
+        on_vectors();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn on_vectors() {
+        use crate::simd::avx2::{Avx2, AvxVnni};
+        use crate::simd::avx512::Avx512;
+        use crate::simd::{has_avx_vnni, has_avx2, has_avx512_vnni};
         if has_avx2() {
             agrees::<OnVectors<Avx2>>();
         }
@@ -78,6 +83,13 @@ mod tests {
         }
         if has_avx512_vnni() {
             agrees::<OnVectors<Avx512>>();
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn on_vectors() {
+        if crate::simd::has_neon() {
+            agrees::<OnVectors<crate::simd::neon::Neon>>();
         }
     }
 }
